@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -58,7 +57,7 @@ class States:
 
     def __init__(self) -> None:
         # By key, not one for all: a setup function may wait for another thread that uses the op.
-        self._locks: weakref.WeakValueDictionary[Any, threading.RLock] = weakref.WeakValueDictionary()
+        self._locks: dict[Any, threading.RLock] = {}
         self._states: OrderedDict[Any, Any] = OrderedDict()
 
     def __call__(self, op: Stateful, attributes: Mapping[str, Any]) -> Any:
@@ -70,7 +69,8 @@ class States:
                 state = make_state(op, attributes)
             self._states[key] = state
             if len(self._states) > _MOST_STATES:
-                self._states.popitem(last=False)
+                dropped, _ = self._states.popitem(last=False)
+                self._locks.pop(dropped, None)
             return state
 
     def kernel(self, op: Stateful, function: Callable[..., Any]) -> Callable[..., Any]:

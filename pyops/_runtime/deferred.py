@@ -24,11 +24,12 @@ _PENDING = "_pending"
 # Beginnings of names that displays and protocols look up on any object.
 _ASKED = ("__", "_ipython", "_repr_")
 
-# Of pending sessions, by key. No lock is held for all: creating a session may run code of the user's, which may wait for
-# another thread that uses another session.
-_locks: weakref.WeakValueDictionary[Any, threading.RLock] = weakref.WeakValueDictionary()
+# Of pending sessions, by key. There is no lock for all of them: creating a session may run the user's code, which may
+# wait for another thread that uses another session.
+_locks: dict[Any, threading.RLock] = {}
 _shared: OrderedDict[str, DeferredSession] = OrderedDict()
-_living: weakref.WeakSet[DeferredSession] = weakref.WeakSet()
+# Only C code runs when a session is freed: what a signal's handler raises in a finalizer is lost.
+_living: set[weakref.ref[DeferredSession]] = set()
 _kept: list[dict[str, Any]] = []
 
 
@@ -48,7 +49,7 @@ class DeferredSession:
     def _watch(self, origin: Origin) -> None:
         """Record what the session was made from."""
         self._origin = origin
-        _living.add(self)
+        _living.add(weakref.ref(self, _living.discard))
 
     @property
     def _is_pending(self) -> bool:
@@ -74,7 +75,7 @@ class DeferredSession:
         """Use what another session consists of, and keep that session alive."""
         made._fill()  # a fork may have inherited it
         vars(self).update(vars(made), _shared_with=made)
-        _living.add(self)
+        _living.add(weakref.ref(self, _living.discard))
 
     def _fill(self) -> None:
         pending = vars(self).get(_PENDING)
@@ -84,6 +85,7 @@ class DeferredSession:
             if self._is_pending:  # else another thread has filled it
                 self._share(pending.made(type(self)))
                 del vars(self)[_PENDING]
+        _locks.pop(pending.key, None)
 
     if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 
@@ -159,9 +161,9 @@ def _after_fork() -> None:
     pickling.PROCESS[0] = uuid.uuid4().hex
     _end_without_destructors()
     again: dict[int, Inherited] = {}
-    for session in list(_living):
-        attributes = vars(session)
-        if "_sess" not in attributes:
+    for reference in list(_living):
+        session = reference()
+        if session is None or "_sess" not in (attributes := vars(session)):
             continue
         # Destroying it, even when the interpreter ends, would wait for threads that do not exist.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(attributes["_sess"]))

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
-_locks: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
-_lock = threading.RLock()
+_locks: dict[weakref.ref[Any], threading.RLock] = {}
 
 
 @contextmanager
@@ -22,9 +21,7 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
     them, and the setting is cleared on exit. With `of_one_session` nobody else uses the options, and it stays: ONNX
     Runtime logs a warning when a setting changes.
     """
-    with _lock:
-        lock = _locks.setdefault(options, threading.RLock())
-    with lock:
+    with _locks.setdefault(weakref.ref(options, _locks.pop), threading.RLock()):
         if folder is None or _configured_folder(options):
             yield
             return

@@ -425,7 +425,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
 
         def call_back(results: Any, user_data: Any, message: str) -> None:
             failure = exceptions.take(message)
-            callback(results, user_data, message if failure is None else exceptions.describe(failure))
+            callback(results, user_data, message if failure is None else f"{message}\n{exceptions.describe(failure)}")
 
         super().run_async(output_names, input_feed, call_back, user_data, run_options)
 

@@ -102,8 +102,9 @@ def is_of_onnxruntime(error: Exception) -> bool:
 def last_exception() -> BaseException | None:
     """Return the exception that a kernel raised last; None before the first.
 
-    In sessions other than `pyops.InferenceSession`, ONNX Runtime's own error contains only the text. If a kernel raised
-    in this thread, or in one of ONNX Runtime's own, the latest of these is returned, otherwise the latest of any thread.
+    In sessions other than `pyops.InferenceSession`, ONNX Runtime's own error contains only the text. If kernels raised
+    in this thread, or in ONNX Runtime's own threads, the latest of these is returned, otherwise the latest of any
+    thread.
 
     Examples
     --------

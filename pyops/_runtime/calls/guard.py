@@ -5,8 +5,8 @@ pointer, ONNX Runtime crashes. A ``try`` around the body is not enough: a signal
 that another thread has set, is raised at the callback's first bytecode, before its ``try`` is entered. The callable
 given to ctypes therefore runs no bytecode of its own: it resumes a generator that is suspended inside its ``try``.
 
-A generator cannot be resumed while it runs, and a handler may run a session at any instant. So each thread has a pool of
-suspended generators, from which C code takes one: what is taken cannot be taken twice. Threads that Python did not
+A generator cannot be resumed while it runs, and a handler may run a session at any instant. So each thread has a pool
+of suspended generators, from which C code takes one: what is taken cannot be taken twice. Threads that Python did not
 create receive no such exceptions and use a plain function.
 """
 
@@ -43,7 +43,8 @@ class _Deferral:
     def deliver(self) -> None:
         """Call the handlers of the signals received; each is called, even if another raises."""
         if self.received:
-            number, frame = self.received.popitem()
+            number = next(iter(self.received))
+            frame = self.received.pop(number)
             try:
                 self.handlers[number](number, frame)
             finally:
@@ -61,7 +62,7 @@ def signals_deferred() -> Iterator[None]:
         return
     deferral = _Deferral()
     try:
-        for number in signal.valid_signals():
+        for number in map(int, signal.valid_signals()):
             if callable(handler := signal.getsignal(number)):
                 deferral.handlers[number] = handler
                 signal.signal(number, deferral)
@@ -208,11 +209,10 @@ def packing(callback: Any, count: int) -> Callable[..., Any]:
     count : int
         The number of arguments, each a word. The tuple has one item more, before them.
     """
-
     prototype: Any = PYFUNCTYPE(py_object, py_object, *[c_void_p] * count)
     prototype.__iter__ = (callback,).__iter__
-    # Py_NewRef returns its first argument, which is matmul. Then ctypes calls errcheck(matmul, function, arguments), and
-    # reduce, for the only item of function, matmul(arguments, callback), which is callback.__rmatmul__(arguments).
+    # Py_NewRef returns its first argument, matmul. Then ctypes calls errcheck(matmul, function, arguments), and reduce,
+    # for the only item of function, matmul(arguments, callback), which is callback.__rmatmul__(arguments).
     function = prototype(("Py_NewRef", pythonapi))
     function.errcheck = functools.reduce
     return functools.partial(function, operator.matmul)

@@ -8,6 +8,7 @@ ends the process. So a kernel that fails returns outputs without elements, and i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import logging
@@ -103,7 +104,9 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
     run = _Run(options)
     this_thread.runs.append(run)
     try:
-        result = function()
+        # The first call sets up pybind11's use of NumPy; a handler that ran a session meanwhile would wait for that.
+        with contextlib.nullcontext() if _was_called else guard.signals_deferred():
+            result = function()
     except Exception as error:
         if not exceptions.is_of_onnxruntime(error) or (run.failure is None and not this_thread.unreported):
             raise
@@ -172,8 +175,15 @@ class _Reporter:
             self.spares.append((NOTHING, next(self._numbers)))
 
 
+def _call(call: HookCall) -> Answer:
+    global _was_called
+    _was_called = True
+    return targets[call.first](call)
+
+
 _SPARES = 8
-_guard = guard.Guard(lambda call: targets[call.first](call), _Reporter())
+_was_called = False
+_guard = guard.Guard(_call, _Reporter())
 HookCall.__iter__ = property(_guard.callback)
 
 
@@ -213,12 +223,12 @@ def library() -> Any:
 
 
 # The registry's size at the time the library was registered in each session options object.
-_registry_sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_registry_sizes: dict[weakref.ref[Any], int] = {}
 
 
 def has_library(options: Any) -> bool:
     """Return whether pyops registered the library in these session options."""
-    return options in _registry_sizes
+    return weakref.ref(options) in _registry_sizes
 
 
 def add_library(options: Any, at_least: int) -> None:
@@ -229,10 +239,10 @@ def add_library(options: Any, at_least: int) -> None:
     EngineError
         The library was registered in `options` when fewer than `at_least` operators were in the registry.
     """
-    if options not in _registry_sizes:
+    if not has_library(options):
         options.register_custom_ops_library(library().get_library_path())
-        _registry_sizes[options] = registry.size()
-    elif _registry_sizes[options] < at_least:
+        _registry_sizes[weakref.ref(options, _registry_sizes.pop)] = registry.size()
+    elif _registry_sizes[weakref.ref(options)] < at_least:
         raise EngineError(
             "onnxruntime-extensions' library was registered in these SessionOptions before some of the ops were "
             "declared, and cannot be registered twice; pass new SessionOptions"

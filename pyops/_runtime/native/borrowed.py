@@ -8,6 +8,7 @@ memory instead, so that a debugger shows its values and the exception does not k
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import sys
 import threading
@@ -46,6 +47,17 @@ class CallingThread(threading.local):
 
     def __init__(self) -> None:
         self.lends = _running_frame() is not None
+
+
+@functools.cache
+def counts_references() -> bool:
+    """Return whether the reference counts that tell kept arrays apart are as expected on this Python."""
+    kept = np.empty(1)
+    counts = []
+    for array in [np.empty(1), kept]:
+        counts.append(getrefcount(array))
+    # References: the list, the variable, and the argument of getrefcount; and `kept`.
+    return counts == [3, 4]
 
 
 def has_arena(api: Api, info: int) -> bool:

@@ -42,6 +42,10 @@ class _Creation(NamedTuple):
     options_read: ExitStack
 
 
+class _InPlainSession(functools.partial[None]):
+    """What computes a node of a plain onnxruntime session, which does not raise the kernel's exceptions."""
+
+
 class _ThisThread(threading.local):
     def __init__(self) -> None:
         # Exceptions raised in callbacks that cannot report them; the session's creation raises them.
@@ -61,17 +65,19 @@ class NativeEngine:
         The last ``OrtApi*`` that ONNX Runtime passed when it created a kernel.
     compute_guard : Guard
         The guard of kernel calls.
-    registrations : WeakKeyDictionary
-        The `Registration` of each SessionOptions object; `lock` protects changes.
+    registrations : dict
+        The `Registration` of each SessionOptions object, by a weak reference to it; `lock` protects changes.
+    released : list
+        The references of those objects that no longer exist.
     """
 
     def __init__(self) -> None:
         self.computes: dict[int, _Callback] = {}
         self.table: int | None = None
         self.lock = threading.RLock()
-        self.registrations: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.registrations: dict[weakref.ref[Any], Any] = {}
+        self.released: list[weakref.ref[Any]] = []
         self._hosted: dict[int, HostedOp] = {}
-        self._nodes: weakref.WeakValueDictionary[int, KernelNode] = weakref.WeakValueDictionary()
         self._creation: ContextVar[_Creation | None] = ContextVar("creation", default=None)
         self._this_thread = _ThisThread()
         computes = self.computes
@@ -97,9 +103,7 @@ class NativeEngine:
         del self._hosted[item.address]
 
     def _is_raised(self, call: Any) -> bool:
-        """Return whether a session of pyops raises the exceptions of the node that this call computes."""
-        node = self._nodes.get(call.first)
-        return node is None or node.is_in_pyops_session
+        return type(self.computes.get(call.first)) is not _InPlainSession
 
     @contextmanager
     def creating(self, nodes: list[weakref.ref[KernelNode]], options_read: ExitStack) -> Iterator[None]:
@@ -156,9 +160,7 @@ class NativeEngine:
             creation.options_read.close()
         op = self._hosted[hosted_op]
         node = op.node_type(api_from_table(table), info, op)
-        node.is_in_pyops_session = creation is not None
-        self._nodes[node.address] = node
-        self.computes[node.address] = node.function
+        self.computes[node.address] = node.function if creation else _InPlainSession(node.function)
         if creation:
             creation.nodes.append(weakref.ref(node))
         c_void_p.from_address(out).value = node.address
@@ -186,7 +188,9 @@ class _Reporter:
         exceptions.remember(error)
         if call is None or self._is_raised(call):
             return load().status(exceptions.store(error))
-        with signals_deferred():  # traceback takes an exception raised meanwhile for a failure of an exception's __str__
+        with (
+            signals_deferred()
+        ):  # traceback takes an exception raised meanwhile for a failure of an exception's __str__
             message = exceptions.describe(error)
         return load().status(message)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import weakref
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import addressof, c_char_p, c_int, c_void_p
+from ctypes import POINTER, PYFUNCTYPE, addressof, c_char_p, c_int, c_void_p
 from typing import Any
 
 from ..._ops.cuda_kernel import on_host
@@ -21,6 +21,12 @@ _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristi
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
 _LATEST = 2**31 - 1
 _CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
+
+
+class _HostedStruct(OrtCustomOp):
+    """An ``OrtCustomOp``, and the address of the name that it has now."""
+
+    _fields_ = (("name", c_void_p),)
 
 
 class HostedOp:
@@ -53,11 +59,10 @@ class HostedOp:
         answers = _answers(signature, choice, device_type, self.host_inputs)
         in_place = _in_place_callbacks(signature.may_inplace) if signature.may_inplace else {}
         answers |= {"KernelComputeV2": compute or self.python}
-        self.struct = OrtCustomOp(version=API_VERSION, **{**callbacks, **answers, **in_place})
+        self.struct = _HostedStruct(version=API_VERSION, **{**callbacks, **answers, **in_place})
         self.address = addressof(self.struct)
         self._name = ctypes.create_string_buffer(name.encode())
         self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
-        weakref.finalize(self, _names.pop, self.address).atexit = False
         self.activate(False)
 
     def activate(self, active: bool) -> None:
@@ -65,7 +70,7 @@ class HostedOp:
 
         ONNX Runtime cannot remove an operator from a domain; an inactive one has a name that no model uses.
         """
-        _names[self.address] = addressof(self._name if active else self._inactive_name)
+        self.struct.name = addressof(self._name if active else self._inactive_name)
 
 
 def hosted_ops(
@@ -191,6 +196,4 @@ def immortal(callback: Any) -> int:
     return ctypes.cast(callback, c_void_p).value or 0
 
 
-# The address of the name that each hosted op currently has, by the address of its structure.
-_names: dict[int, int] = {}
-_name_callback = immortal(PROTOTYPES["GetName"](_names.__getitem__))
+_name_callback = immortal(PYFUNCTYPE(c_void_p, POINTER(_HostedStruct))(operator.attrgetter("contents.name")))

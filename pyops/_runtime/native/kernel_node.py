@@ -20,7 +20,7 @@ from ..._schema.dtypes import DType, is_viewable
 from ..._schema.node import add_note, describe_node, explain_read_only
 from ..calls import exceptions
 from ..calls.timing import NodeClock, TimedOp
-from .borrowed import CallingThread, detach, has_arena, is_borrowed, warn_kept
+from .borrowed import CallingThread, counts_references, detach, has_arena, is_borrowed, warn_kept
 from .c_api import Api
 from .direct_call import RAISED, RETURNED
 from .hosted_op import HostedOp
@@ -56,8 +56,6 @@ class KernelNode:
         The op that computes the node.
     address : int
         What ONNX Runtime passes to the callbacks to tell the nodes apart.
-    is_in_pyops_session : bool
-        Whether the session is a `pyops.InferenceSession`, which raises the kernel's exceptions.
 
     Raises
     ------
@@ -66,7 +64,6 @@ class KernelNode:
     """
 
     device_type = "cpu"
-    is_in_pyops_session = False
     # The module whose arrays the kernel takes and returns.
     _array_module: Any = np
 
@@ -102,7 +99,7 @@ class KernelNode:
 
     def _lender_for(self, info: int) -> Any:
         """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
-        return _calling_thread if has_arena(self._api, info) else NEVER
+        return _calling_thread if counts_references() and has_arena(self._api, info) else NEVER
 
     def timed(self, clock: NodeClock) -> Callable[[int], Any] | None:
         """Return a function that computes and times the node; None for machine code."""

@@ -267,10 +267,13 @@ def _create(
 def _registration(options: Any) -> Registration:
     arm()
     with engine.lock:
-        if options not in engine.registrations:
-            engine.registrations[options] = registration = Registration(options)
-            weakref.finalize(options, registration.release).atexit = False
-        found: Registration = engine.registrations[options]
+        while engine.released:
+            engine.registrations.pop(engine.released.pop()).release()
+        found: Registration | None = engine.registrations.get(weakref.ref(options))
+        if found is None:
+            found = Registration(options)
+            # Only C code runs when the options are freed: what a signal's handler raises in a finalizer is lost.
+            engine.registrations[weakref.ref(options, engine.released.append)] = found
         return found
 
 

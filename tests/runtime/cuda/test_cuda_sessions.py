@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import warnings
+import weakref
 from typing import Any
 
 import numpy as np
@@ -93,13 +94,13 @@ def test_the_description_names_the_provider_and_the_inputs_on_the_host(monkeypat
 def test_without_a_cuda_kernel_nothing_is_registered_for_cuda() -> None:
     op = declare(device_types=("cpu",))
     options = onnxruntime.SessionOptions()
-    with native.registered(options, [native.Host("cuda", "Op", op)]):
-        registration = native.engine.registrations[options]
-        assert [item.device_type for items in registration._hosted.values() for item in items] == ["cpu"]
-        op.register_kernel("cuda")(plus_one)
-    with native.registered(options, [native.Host("cuda", "Op", op)]):
-        types = [item.device_type for items in registration._hosted.values() for item in items]
-        assert types == ["cpu", "cpu", "cuda"]
+    native.register(options, [native.Host("cuda", "Op", op)])
+    registration = native.engine.registrations[weakref.ref(options)]
+    assert [item.device_type for items in registration._hosted.values() for item in items] == ["cpu"]
+    op.register_kernel("cuda")(plus_one)
+    native.register(options, [native.Host("cuda", "Op", op)])
+    types = [item.device_type for items in registration._hosted.values() for item in items]
+    assert types == ["cpu", "cpu", "cuda"]
 
 
 # Host inputs.
