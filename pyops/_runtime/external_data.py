@@ -21,10 +21,10 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
     them, and the setting is cleared on exit. With `of_one_session` nobody else uses the options, and it stays: ONNX
     Runtime logs a warning when a setting changes.
     """
+    if folder is None or _configured_folder(options):
+        yield
+        return
     with _locks.setdefault(weakref.ref(options, _locks.pop), threading.RLock()):
-        if folder is None or _configured_folder(options):
-            yield
-            return
         options.add_session_config_entry(_FOLDER, folder)
         try:
             yield

@@ -7,7 +7,6 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -253,11 +252,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         refusal: Callable[[Exception], BaseException],
     ) -> None:
         failure: BaseException | None = None
-        with ExitStack() as options_read:
-            options_read.enter_context(self._reading())
+        with self._reading():
             try:
-                create = functools.partial(create, providers=providers, provider_options=provider_options)
-                self._host.create(create, options_read)
+                self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
             except Exception as error:
                 if not exceptions.is_of_onnxruntime(error):  # from a kernel, or from the handler of a signal
                     raise

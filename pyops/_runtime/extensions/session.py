@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from contextlib import ExitStack
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -163,7 +162,7 @@ class SessionHost:
         node.ClearField("output")
         node.output.extend(name or f"_pyops_{key}_{index}" for index, name in enumerate(names))
 
-    def create(self, function: Callable[[], None], options_read: ExitStack) -> None:
+    def create(self, function: Callable[[], None]) -> None:
         """Call `function`, which creates the session; raise what a kernel raises during constant folding."""
         holds = hook.has_library(self._options)
         if holds or not self._fresh:

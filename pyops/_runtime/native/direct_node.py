@@ -149,7 +149,8 @@ class DirectNode(KernelNode):
         if function is not self.op.shape_function:  # replaced meanwhile, so the binding may be for another one
             return shapes
         sizes = [size for shape in shapes for size in shape if size is not None or self._takes_buffers]
-        is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes)
+        # The shape function may have been registered after the binding was made.
+        is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes) and binding.words[direct_call.SHAPES]
         if self._state[direct_call.BINDING] and is_possible and len(shapes) == len(self._node.output_dtypes):
             if len(binding.entries) >= MAX_SHAPES:
                 self._bind()

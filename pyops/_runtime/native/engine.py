@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from contextvars import ContextVar
 from ctypes import c_void_p
 from typing import Any, NamedTuple
@@ -33,13 +33,10 @@ class _Creation(NamedTuple):
     ----------
     depth : int
         The number of sessions that are being created in this thread.
-    options_read : ExitStack
-        What is to be undone once ONNX Runtime has read the session options.
     """
 
     depth: int
     nodes: list[weakref.ref[KernelNode]]
-    options_read: ExitStack
 
 
 class _InPlainSession(functools.partial[None]):
@@ -106,16 +103,13 @@ class NativeEngine:
         return type(self.computes.get(call.first)) is not _InPlainSession
 
     @contextmanager
-    def creating(self, nodes: list[weakref.ref[KernelNode]], options_read: ExitStack) -> Iterator[None]:
+    def creating(self, nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
         """Create one session within the block, in this thread; raise exceptions that no callback could report.
 
         Parameters
         ----------
         nodes : list
             References to the session's nodes are appended to it.
-        options_read : ExitStack
-            Closed once ONNX Runtime has read the session options, before any code of the user's is called: that may
-            wait for another thread which uses the same options.
 
         Raises
         ------
@@ -132,7 +126,7 @@ class NativeEngine:
             )
         for guard in (self.compute_guard, *self._creation_guards):
             guard.arm()
-        token = self._creation.set(_Creation(depth, nodes, options_read))
+        token = self._creation.set(_Creation(depth, nodes))
         try:
             yield
         finally:
@@ -145,8 +139,6 @@ class NativeEngine:
             raise unreported.pop(min(unreported))
 
     def _infer_output_shapes(self, call: Any) -> None:
-        if creation := self._creation.get():
-            creation.options_read.close()
         op: AnyOp = self._hosted[call.first].op
         if op.shape_function is not None:
             assert self.table is not None  # set by `native.session.ort_api`
@@ -156,10 +148,9 @@ class NativeEngine:
         _, hosted_op, table, info, out = arguments
         self.table = table
         self._raise_unreported()
-        if creation := self._creation.get():
-            creation.options_read.close()
         op = self._hosted[hosted_op]
         node = op.node_type(api_from_table(table), info, op)
+        creation = self._creation.get()
         self.computes[node.address] = node.function if creation else _InPlainSession(node.function)
         if creation:
             creation.nodes.append(weakref.ref(node))

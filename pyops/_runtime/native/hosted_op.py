@@ -6,8 +6,11 @@ import ctypes
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from ctypes import POINTER, PYFUNCTYPE, addressof, c_char_p, c_int, c_void_p
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import addressof, c_char_p, c_int, c_void_p
 from typing import Any
 
 from ..._ops.cuda_kernel import on_host
@@ -21,12 +24,6 @@ _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristi
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
 _LATEST = 2**31 - 1
 _CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
-
-
-class _HostedStruct(OrtCustomOp):
-    """An ``OrtCustomOp``, and the address of the name that it has now."""
-
-    _fields_ = (("name", c_void_p),)
 
 
 class HostedOp:
@@ -59,18 +56,9 @@ class HostedOp:
         answers = _answers(signature, choice, device_type, self.host_inputs)
         in_place = _in_place_callbacks(signature.may_inplace) if signature.may_inplace else {}
         answers |= {"KernelComputeV2": compute or self.python}
-        self.struct = _HostedStruct(version=API_VERSION, **{**callbacks, **answers, **in_place})
+        self.struct = OrtCustomOp(version=API_VERSION, **{**callbacks, **answers, **in_place})
         self.address = addressof(self.struct)
-        self._name = ctypes.create_string_buffer(name.encode())
-        self._inactive_name = ctypes.create_string_buffer(f"_inactive_{self.address:x}".encode())
-        self.activate(False)
-
-    def activate(self, active: bool) -> None:
-        """Make the operator visible or invisible to new sessions.
-
-        ONNX Runtime cannot remove an operator from a domain; an inactive one has a name that no model uses.
-        """
-        self.struct.name = addressof(self._name if active else self._inactive_name)
+        self.name = ctypes.create_string_buffer(name.encode())
 
 
 def hosted_ops(
@@ -196,4 +184,42 @@ def immortal(callback: Any) -> int:
     return ctypes.cast(callback, c_void_p).value or 0
 
 
-_name_callback = immortal(PYFUNCTYPE(c_void_p, POINTER(_HostedStruct))(operator.attrgetter("contents.name")))
+# Names that no model uses: the ends of this text.
+_HIDDEN = ctypes.create_string_buffer(b"-" * 2**16)
+
+
+def hiding() -> defaultdict[int, int]:
+    """Return a mapping of hosted ops' addresses to addresses of names, which gives any op a name that no model uses."""
+    return defaultdict(itertools.cycle(range(addressof(_HIDDEN), addressof(_HIDDEN) + 2**16)).__next__)
+
+
+class _Names(threading.local):
+    # The names that ONNX Runtime is told in threads that do not create a session of pyops.
+    shown = hiding()
+    __call__ = property(operator.attrgetter("shown.__getitem__"))
+
+
+_names = _Names()
+_name_callback = immortal(PROTOTYPES["GetName"](_names))
+
+
+def show(items: Iterable[HostedOp], others: Iterable[HostedOp] = ()) -> None:
+    """Show ops to all sessions that are created from now on, except for those of pyops, and hide others.
+
+    ONNX Runtime cannot remove an operator from a domain; a hidden one has a name that no model uses.
+    """
+    for item in others:
+        _Names.shown.pop(item.address, None)
+    _Names.shown.update((item.address, addressof(item.name)) for item in items)
+
+
+@contextmanager
+def showing(items: Iterable[HostedOp]) -> Iterator[None]:
+    """Show exactly these ops to sessions that this thread creates within the block."""
+    before = _names.shown
+    try:
+        _names.shown = hiding()
+        _names.shown.update((item.address, addressof(item.name)) for item in items)
+        yield
+    finally:
+        _names.shown = before

@@ -12,7 +12,6 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from ctypes import c_size_t, c_void_p
 from typing import Any
 
@@ -27,6 +26,7 @@ from ..._ops.op import AnyOp, Op
 from ..._schema.signature import Input, Output, Signature, TypeParameter
 from ...errors import EngineError
 from ..calls import exceptions
+from ..calls.guard import signals_deferred
 from ..calls.timing import Nodes
 from . import direct_code
 from .c_api import Api, api_from_table, load
@@ -35,7 +35,7 @@ from .cuda_node import CudaNode
 from .direct_node import DirectNode
 from .engine import arm as arm
 from .engine import engine
-from .hosted_op import HostedOp, hosted_ops
+from .hosted_op import HostedOp, hosted_ops, show, showing
 from .kernel_node import KernelNode
 from .written_node import WrittenNode
 
@@ -57,33 +57,22 @@ class Registration:
     def __init__(self, options: Any) -> None:
         # Reentrant: a signal's handler may create a session with the same options.
         self._lock = threading.RLock()
-        self._visible: set[_Key] = set()
         self._options_pointer = session_options_pointer(options)
         self._domains: dict[str, int] = {}
         self._hosted: dict[_Key, list[HostedOp]] = {}
 
-    @contextmanager
-    def showing(self, hosts: Iterable[Host], keep: bool = False) -> Iterator[None]:
-        """Make exactly these ops visible to sessions created within the block, and with `keep` to later ones, too.
-
-        Without `keep`, those that were visible before are visible afterwards.
-        """
+    def items(self, hosts: Iterable[Host]) -> list[HostedOp]:
+        """Return the hosted ops of these hosts, added to the options if they are new."""
         with self._lock:
             wanted = {_key(host): host for host in hosts}
             for key in wanted.keys() - self._hosted.keys():
                 self._hosted[key] = self._add(wanted[key])
-            before = set(wanted) if keep else self._visible
-            try:
-                self._show(set(wanted))
-                yield
-            finally:
-                self._show(before)
+            return [item for key in wanted for item in self._hosted[key]]
 
-    def _show(self, keys: set[_Key]) -> None:
-        self._visible = keys
-        for key, items in list(self._hosted.items()):  # a signal's handler may add some
-            for item in items:
-                item.activate(key in keys)
+    def keep(self, hosts: Iterable[Host]) -> None:
+        """Make exactly these ops visible to plain onnxruntime sessions that are created from the options."""
+        items = self.items(hosts)
+        show(items, [item for hosted in list(self._hosted.values()) for item in hosted])
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
@@ -220,13 +209,10 @@ class SessionHost:
             hosted = (host for op in registry.latest() for host in all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
 
-    def create(self, function: Callable[[], None], options_read: ExitStack) -> None:
-        """Call `function`, which creates the session, with the ops visible.
-
-        `options_read` is closed once ONNX Runtime has read the session options.
-        """
+    def create(self, function: Callable[[], None]) -> None:
+        """Call `function`, which creates the session, with the ops visible."""
         ort_api()
-        _create(self._options, self._hosts, function, self._created.nodes, options_read)
+        _create(self._options, self._hosts, function, self._created.nodes)
 
 
 def take_failed(nodes: Nodes[Any]) -> list[BaseException]:
@@ -248,20 +234,14 @@ def register(options: Any, hosts: Iterable[Host]) -> None:
         The engine does not work on this machine, or `options` is not a SessionOptions object.
     """
     ort_api()
-    with _registration(options).showing(hosts, keep=True):
-        pass
+    _registration(options).keep(hosts)
 
 
 def _create(
-    options: Any,
-    hosts: Iterable[Host],
-    function: Callable[[], Any],
-    nodes: list[weakref.ref[KernelNode]],
-    options_read: ExitStack,
-) -> None:
-    with engine.creating(nodes, options_read):
-        options_read.enter_context(_registration(options).showing(hosts))
-        function()
+    options: Any, hosts: Iterable[Host], function: Callable[[], Any], nodes: list[weakref.ref[KernelNode]]
+) -> Any:
+    with engine.creating(nodes), showing(_registration(options).items(hosts)):
+        return function()
 
 
 def _registration(options: Any) -> Registration:
@@ -291,12 +271,14 @@ def ort_api() -> Api:
         options.intra_op_num_threads = 1
         model = onnx.parser.parse_model(_PROBE).SerializeToString()
         probe = functools.partial(onnxruntime.InferenceSession, model, options, providers=["CPUExecutionProvider"])
-        with ExitStack() as options_read:
-            try:
-                _create(options, [Host(op.domain, op.name, op)], probe, [], options_read)
-            except Exception as error:  # for example an interrupt in a callback
-                interrupt = exceptions.take(str(error))
-                raise error if interrupt is None else interrupt from None
+        try:
+            session = _create(options, [Host(op.domain, op.name, op)], probe, [])
+        except Exception as error:  # for example an interrupt in a callback
+            interrupt = exceptions.take(str(error))
+            raise error if interrupt is None else interrupt from None
+        # The first run sets up pybind11's use of NumPy; a handler that ran a session meanwhile would wait for that.
+        with signals_deferred():
+            session.run(None, {"x": np.zeros(1, np.float32)})
     assert engine.table is not None
     return api_from_table(engine.table)
 
