@@ -150,7 +150,9 @@ class DirectNode(KernelNode):
             return shapes
         sizes = [size for shape in shapes for size in shape if size is not None or self._takes_buffers]
         # The shape function may have been registered after the binding was made.
-        is_possible = all(size is not None and 0 <= size < 2**62 for size in sizes) and binding.words[direct_call.SHAPES]
+        is_possible = (
+            all(size is not None and 0 <= size < 2**62 for size in sizes) and binding.words[direct_call.SHAPES]
+        )
         if self._state[direct_call.BINDING] and is_possible and len(shapes) == len(self._node.output_dtypes):
             if len(binding.entries) >= MAX_SHAPES:
                 self._bind()
