@@ -13,7 +13,6 @@ import llvmlite.binding as llvm
 import numba
 import numpy as np
 from numba import types
-from numba.core.codegen import RuntimeLinker
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
@@ -35,7 +34,6 @@ _DYNAMIC = re.compile(r"^@\"?numba\.dynamic\.globals\.([0-9a-f]+)\"? = .*$", re.
 _X86_ATOMIC = re.compile(
     r"^( *)%(\S+) = .*call i8 @llvm\.x86\.atomic\.sub\.cc\.i64\(ptr (?:\w+ )*(\S+), i64 1, i32 4\).*$", re.MULTILINE
 )
-_UNRESOLVED = re.compile(rf'^@"{re.escape(RuntimeLinker.PREFIX)}(.*?)" = .*$', re.MULTILINE)
 
 
 @dataclass
@@ -154,7 +152,7 @@ def _outputs(call: CallableKernel, use: Use, dtypes: Any, arrays: Any) -> tuple[
     )
     signature = types.Tuple(kinds), numba.typeof(values), types.Tuple(())
     if reason := call.compile(signature):
-        raise CompileError(f"numba says:\n{reason}")
+        raise CompileError(reason)
     count = len(call.call.overloads[signature].signature.return_type)
     return (*dtypes, *[dtypes[-1]] * (count - len(dtypes)))[:count]
 
@@ -164,28 +162,9 @@ def _module(dispatcher: Any, parameters: int, name: str) -> Any:
     kinds = (types.intp,) * parameters
     dispatcher.compile(kinds)
     result = dispatcher.overloads[kinds]
-    reached = list(_reached(dispatcher, set()))
-    text = _without_python(result.library.get_llvm_str(), reached, name)
-    module = llvm.parse_assembly(text)
-    # A function that calls itself for other types does so through a variable, which numba sets once both are compiled.
-    libraries = [made.library for inner in reached if hasattr(inner, "overloads") for made in inner.overloads.values()]
-    while missing := _missing(module):
-        library = next((one for one in libraries if missing in {f.name for f in one.get_defined_functions()}), None)
-        if library is None:
-            raise CompileError(f"it needs {missing}, which numba did not keep")
-        linked = llvm.parse_assembly(_without_python(library.get_llvm_str(), reached, name))
-        for function in linked.functions:
-            if not function.is_declaration and function.linkage == llvm.Linkage.external:
-                function.linkage = "linkonce_odr"
-        module.link_in(linked)
+    module = llvm.parse_assembly(_without_python(result.library.get_llvm_str(), _reached(dispatcher, set()), name))
     module.get_function(result.fndesc.llvm_func_name).name = name
     return module
-
-
-def _missing(module: Any) -> str | None:
-    """Return the name of a function of numba that a module declares, but does not define."""
-    names = (function.name for function in module.functions if function.is_declaration)
-    return next((name for name in names if name.startswith("_ZN")), None)
 
 
 def _without_python(text: str, reached: Iterable[Any], name: str) -> str:
@@ -197,10 +176,6 @@ def _without_python(text: str, reached: Iterable[Any], name: str) -> str:
         r'\1%\2 = zext i1 %"\2.last" to i8',
         text,
     )
-    for called in dict.fromkeys(_UNRESOLVED.findall(text)):
-        if not re.search(rf'^define .*@"?{re.escape(called)}"?\(', text, re.MULTILINE):
-            text += f'\ndeclare void @"{called}"()\n'
-    text = _UNRESOLVED.sub(rf'@"{RuntimeLinker.PREFIX}\1" = internal constant ptr @"\1"', text)
     arrays = {value.ctypes.data: value for value in reached if isinstance(value, np.ndarray)}
     objects = {id(array) for array in arrays.values()}
 

@@ -23,7 +23,6 @@ import llvmlite
 import numba
 import numpy as np
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
-from numba.core.codegen import RuntimeLinker
 
 from .._progress import is_watched
 from .cache_folder import cache_folder, is_trusted
@@ -84,11 +83,8 @@ class _Impl(CompileResultCacheImpl):
         self._filename_base = self.get_filename_base(re.sub(r"\W", "_", keyed.name), "")
 
     def check_cachable(self, compiled: Any) -> bool:
-        # Code with the address of a large constant array, or (for recursive functions) with a symbol that only the
-        # compiling process knows, is invalid in other processes.
-        library = compiled.library
-        is_open = library.has_dynamic_globals or RuntimeLinker.PREFIX in library.get_llvm_str()
-        return not is_open and all(item.can_cache for item in compiled.lifted)
+        # Code with the address of a large constant array is invalid in other processes.
+        return not compiled.library.has_dynamic_globals and all(item.can_cache for item in compiled.lifted)
 
 
 class _Files(IndexDataCacheFile):

@@ -7,8 +7,10 @@ that it contains none and can be cached on disk.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
@@ -16,7 +18,9 @@ from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
+from numba.cpython import numbers
 from numba.extending import intrinsic
+from numba.np.ufunc_db import get_ufunc_info
 
 INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Numba options for functions that only compiled code calls."""
@@ -26,6 +30,51 @@ overload = functools.partial(extending.overload, strict=False)
 
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
+
+
+def _without_overflow(divide: Callable[..., Any]) -> Callable[..., Any]:
+    """Return numba's code for a division of signed integers, with x / -1 computed as -x / 1.
+
+    If x is the lowest integer, the processor's instruction for x / -1 ends the process.
+    """
+
+    def divided(context: Any, builder: Any, kind: Any, operands: Any) -> Any:
+        x, y = operands
+        negates = builder.icmp_signed("==", y, y.type(-1))
+        operands = builder.select(negates, builder.neg(x), x), builder.select(negates, y.type(1), y)
+        return divide(context, builder, kind, operands)
+
+    return divided
+
+
+def _fmod(context: Any, builder: Any, kind: Any, operands: Any) -> Any:
+    x, y = operands
+    return builder.srem(x, builder.select(builder.icmp_signed("==", y, y.type(0)), y.type(1), y))
+
+
+def _sign_of_unsigned(context: Any, builder: Any, kind: Any, operands: Any) -> Any:
+    return builder.zext(builder.icmp_unsigned("!=", operands[0], operands[0].type(0)), operands[0].type)
+
+
+def _correct_integers() -> None:
+    """Correct numba's arithmetic of integers in all that this process compiles from now on.
+
+    The results are NumPy's: also of the lowest integer // -1, for which numba gives 0, of ``np.fmod``, for which it
+    takes negative integers as unsigned ones, and of ``np.sign``, for which it takes unsigned ones as signed ones.
+    """
+    for ufunc in (np.floor_divide, np.remainder, np.divmod, np.fmod):
+        loops = get_ufunc_info(ufunc)
+        for types_of_loop in loops:
+            if types_of_loop[0] in "bhilq":
+                loops[types_of_loop] = _without_overflow(_fmod if ufunc is np.fmod else loops[types_of_loop])
+    signs = get_ufunc_info(np.sign)
+    signs |= {types_of_loop: _sign_of_unsigned for types_of_loop in signs if types_of_loop[0] in "BHILQ"}
+    operators = numbers.int_divmod_signed
+    corrected = _without_overflow(lambda context, builder, kind, operands: operators(context, builder, kind, *operands))
+    numbers.int_divmod_signed = lambda context, builder, kind, *operands: corrected(context, builder, kind, operands)
+
+
+_correct_integers()
 
 
 class _NarrowLower(Lower):  # type: ignore[misc]  # numba has no types

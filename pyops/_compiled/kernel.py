@@ -165,7 +165,10 @@ class CompiledKernel:
             if key not in self._ready:
                 inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
                 kinds = typeof(inputs), typeof(values), typeof(outs)
-                reason = self._callable(dtypes, out is not None).compile(kinds)
+                try:
+                    reason = self._callable(dtypes, out is not None).compile(kinds)
+                except CompileError as error:  # a function calls itself
+                    reason = str(error)
                 if reason is not None:
                     what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
                     if not self._ready:  # names it refers to may be defined by the next call
@@ -181,10 +184,10 @@ class CompiledKernel:
         if self._mode != "try":
             raise CompileError(
                 f"{self.signature.qualified_name} {text}; change it, or run the plain kernel where this happens: "
-                f'compile="try". numba says:\n{reason}'
+                f'compile="try". {reason}'
             )
         self._failed.add(key)
-        self._warn(f"{text}; the plain kernel runs instead. numba says:\n{reason}")
+        self._warn(f"{text}; the plain kernel runs instead. {reason}")
 
     def _warn(self, text: str) -> None:
         with self._lock:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import CellType, FunctionType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numba
@@ -17,6 +17,7 @@ from numba.core.registry import cpu_target
 
 from .._schema.dtypes import DType
 from .._schema.signature import Signature
+from ..errors import CompileError
 from . import entry
 from .callbacks import as_tuple, conform, conform_all
 from .disk_cache import fingerprint, global_names, use_cache
@@ -79,7 +80,7 @@ class CallableKernel:
         try:
             self.call.compile(kinds)
         except Exception as error:
-            return str(error) or type(error).__name__
+            return f"numba says:\n{str(error) or type(error).__name__}"
         return None
 
 
@@ -134,30 +135,53 @@ def positional(function: Callable[..., Any]) -> FunctionType:
 
 
 def make_dispatcher(function: FunctionType, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
-    """Return the numba dispatcher of a function, with the plain functions that it calls compiled too."""
+    """Return the numba dispatcher of a function, with the plain functions that it calls compiled too.
+
+    Parameters
+    ----------
+    known : dict
+        The dispatchers that are made already, and None for the functions whose dispatchers are being made.
+
+    Raises
+    ------
+    CompileError
+        A function calls itself, directly or through others: machine code has no recursion limit.
+    """
+    known[function] = None
+    code = function.__code__
     # Cached code is loaded together with its function's module; this one exists in every process.
     names: dict[str, Any] = {"__name__": __name__}
     cells = tuple(CellType() for _ in function.__closure__ or ())
-    made = FunctionType(function.__code__, names, function.__name__, function.__defaults__, cells)
-    made.__qualname__ = function.__qualname__
-    # Vectors of 512 bits pay off in loops of many operations, such as those of exp.
-    width = {} if "exp" in function.__code__.co_names else {"pipeline_class": NarrowVectors}
-    # Recorded before its names are resolved, as the function may be recursive.
-    known[function] = dispatcher = numba.njit(**options, **width)(made)
-    for name in ("__builtins__", *global_names(function.__code__)):
+    for name in ("__builtins__", *global_names(code)):
         if name in function.__globals__:
-            names[name] = _compilable(function.__globals__[name], options, known)
+            value = names[name] = _compilable(function.__globals__[name], options, known)
+            if isinstance(value, ModuleType):  # dispatchers of numba's in it may be called
+                for attribute in code.co_names:
+                    if hasattr(vars(value).get(attribute), "py_func"):
+                        _compilable(vars(value)[attribute], options, known)
     for cell, original in zip(cells, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):  # the name has no value yet
             cell.cell_contents = _compilable(original.cell_contents, options, known)
+    made = FunctionType(code, names, function.__name__, function.__defaults__, cells)
+    made.__qualname__ = function.__qualname__
+    # Vectors of 512 bits pay off in loops of many operations, such as those of exp.
+    width = {} if "exp" in code.co_names else {"pipeline_class": NarrowVectors}
+    known[function] = dispatcher = numba.njit(**options, **width)(made)
     return dispatcher
 
 
 def _compilable(value: Any, options: dict[str, Any], known: dict[FunctionType, Any]) -> Any:
     value = vectorised(value)
-    if not isinstance(value, FunctionType) or value.__module__.startswith("numba.") or _is_known(value):
+    function = getattr(value, "py_func", value)  # what numba compiled already is searched for recursion only
+    if not isinstance(function, FunctionType) or function.__module__.startswith("numba.") or _is_known(function):
         return value
-    return known.get(value) or make_dispatcher(value, options, known)
+    if function in known and known[function] is None:
+        raise CompileError(
+            f"{function.__qualname__} ({function.__code__.co_filename}:{function.__code__.co_firstlineno}) calls "
+            "itself, directly or through others; machine code has no recursion limit, so write a loop"
+        )
+    made = known.get(function) or make_dispatcher(function, options, known)
+    return made if function is value else value
 
 
 def _is_known(function: FunctionType) -> bool:

@@ -21,6 +21,9 @@ from ..errors import ChangedOpWarning, PickleError
 from . import registry
 from .op import AnyOp, Op
 
+PYTHON = list(sys.version_info[:2])
+"""The version of Python, for whose bytecode code travels: another version may end the process when it runs it."""
+
 # The ops that were declared because they arrived by value, with the kernel that they arrived with, and a digest of the
 # bytes from which each was last loaded.
 _arrived: weakref.WeakKeyDictionary[AnyOp, Any] = weakref.WeakKeyDictionary()
@@ -93,6 +96,16 @@ def check_declared(op: AnyOp, signature: str, spelled: str, code: str) -> None:
         )
 
 
+def check_python(pickled: list[int], what: str, own: list[int] = PYTHON) -> None:
+    """Raise a PickleError if something was pickled by value with another version of Python."""
+    if pickled != own:
+        theirs, ours = (".".join(map(str, version)) for version in (pickled, own))
+        raise PickleError(
+            f"the code of {what} was pickled with Python {theirs}, and this is Python {ours}; use the same, or move it "
+            "to a module that both import"
+        )
+
+
 def is_replaceable(op: AnyOp) -> bool:
     """Return whether an op is declared only because it arrived by value, so that a newer arrival replaces it."""
     return _arrived.get(op) is op.kernels["cpu"]
@@ -121,11 +134,19 @@ def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
     if is_importable(op):
         return op.__name__
     # The state is pickled after the op itself, because a kernel may refer to its op.
-    return _arriving, (op.signature,), {"body": registry.body_of(op), "code": fingerprint(op)}, None, None, _declare
+    return (
+        _arriving,
+        (op.signature, PYTHON),
+        {"body": registry.body_of(op), "code": fingerprint(op)},
+        None,
+        None,
+        _declare,
+    )
 
 
-def _arriving(signature: Signature) -> AnyOp:
+def _arriving(signature: Signature, python: list[int]) -> AnyOp:
     """Return the op declared with this signature's domain, name and version, or a new one that `_declare` fills."""
+    check_python(python, signature.qualified_name)
     found = registry.versions(signature.domain, signature.name).get(signature.version)
     if found is not None and (found.signature == signature or not is_replaceable(found)):
         return found

@@ -22,7 +22,8 @@ from .._models import model, resolution
 from .._ops import adoption, registry
 from .._ops.builtin import DOMAINS
 from .._ops.op import AnyOp, Op
-from .._ops.pickling import by_value, check_declared, fingerprint, is_importable, is_replaceable, load
+from .._ops.pickling import PYTHON as _PYTHON
+from .._ops.pickling import by_value, check_declared, check_python, fingerprint, is_importable, is_replaceable, load
 from ..errors import EngineError, ModelError, PickleError
 from .native.options import config_entries
 from .origin import Origin, check_unchanged, stamp_of
@@ -32,7 +33,6 @@ Recipe = dict[str, Any]
 PROCESS = [uuid.uuid4().hex]
 """The identity of this process; sessions that it has pickled itself keep all their threads here."""
 
-_PYTHON = list(sys.version_info[:2])
 # With it, every process would write the same file.
 _LEFT_OUT = {"optimized_model_filepath"}
 
@@ -51,6 +51,7 @@ def recipe_of(origin: Origin, session: Any) -> Recipe:
     source = origin.source
     recipe: Recipe = {
         "versions": _versions(),
+        "python": _PYTHON,
         "process": PROCESS[0],
         "model": source,
         "digest": _file_digest(source, origin.stamp) if isinstance(source, str) else _digest(source),
@@ -86,14 +87,18 @@ def _file_digest(path: str, stamp: tuple[int, int] | None) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _dump_function(function: Callable[..., Any]) -> bytes:
-    """Pickle the function that makes session options: by reference if other processes can import it."""
+def _dump_function(function: Callable[..., Any]) -> tuple[bytes, str | None]:
+    """Pickle the function that makes session options: by reference if other processes can import it.
+
+    Return the pickle, and what its code is called if it is pickled by value.
+    """
     if getattr(function, "__module__", "__main__") != "__main__":
         try:
-            return pickle.dumps(function)
+            return pickle.dumps(function), None
         except (pickle.PicklingError, AttributeError, TypeError):  # a lambda, or a function in a function
             pass
-    return by_value(function, f"the function {getattr(function, '__qualname__', function)} given as sess_options")
+    what = f"the function {getattr(function, '__qualname__', function)} given as sess_options"
+    return by_value(function, what), what
 
 
 def _describe(op: AnyOp) -> dict[str, Any]:
@@ -104,7 +109,6 @@ def _describe(op: AnyOp) -> dict[str, Any]:
         "signature": repr(signature),
         "spelled": str(signature),
         "code": fingerprint(op),
-        "python": _PYTHON,
         "module": op.__module__ if by_import else None,
         "value": None if by_import else by_value(op, signature.qualified_name),
     }
@@ -186,10 +190,13 @@ def origin(recipe: Recipe) -> Origin:
             raise ModelError(
                 f"the model file {source!r} differs from the one that the session was pickled with; copy that one here"
             )
-    ops = tuple(map(_declare, recipe["ops"]))
+    ops = tuple(_declare(described, recipe["python"]) for described in recipe["ops"])
     options = _options(recipe["options"])
     if recipe["make_options"] is not None:
-        options = pickle.loads(recipe["make_options"])
+        code, what = recipe["make_options"]
+        if what is not None:
+            check_python(recipe["python"], what, _PYTHON)
+        options = pickle.loads(code)
     given = {name: recipe[name] for name in ("providers", "provider_options", "engine", "threads", "kwargs")}
     return Origin(source=source, stamp=stamp, options=options, ops=ops, **given)
 
@@ -206,7 +213,7 @@ def _options(described: dict[str, Any] | None) -> Any:
     return options
 
 
-def _declare(described: dict[str, Any]) -> AnyOp:
+def _declare(described: dict[str, Any], python: list[int]) -> AnyOp:
     """Return the declared op that a recipe describes, or declare the one that it brings."""
     domain, name, version = described["name"]
     module, value = described["module"], described["value"]
@@ -218,19 +225,13 @@ def _declare(described: dict[str, Any]) -> AnyOp:
                 f"{domain}::{name} is declared by the module {module!r}, which this process cannot import: {error}"
             ) from error
     op: Any = registry.versions(domain, name).get(version) or adoption.adopted_ops().get((domain, name))
-    is_same_python = described["python"] == _PYTHON
     if value is not None and (op is None or is_replaceable(op)):
-        if not is_same_python:
-            theirs, ours = (".".join(map(str, version)) for version in (described["python"], _PYTHON))
-            raise PickleError(
-                f"the code of {domain}::{name} was pickled with Python {theirs}, and this is Python {ours}; use the "
-                "same, or declare the op in a module that both import"
-            )
+        check_python(python, f"{domain}::{name}", _PYTHON)
         return load(value, op)
     if not isinstance(op, Op):
         raise PickleError(
             f"{resolution.describe_missing(domain, name, version)}; the session was pickled where the module "
             f"{module!r} had declared it"
         )
-    check_declared(op, described["signature"], described["spelled"], described["code"] if is_same_python else "")
+    check_declared(op, described["signature"], described["spelled"], described["code"] if python == _PYTHON else "")
     return op
