@@ -7,6 +7,7 @@ that it contains none and can be cached on disk.
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils
+from numba.core.bytecode import FunctionIdentity
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
@@ -75,6 +77,10 @@ def _correct_integers() -> None:
 
 
 _correct_integers()
+
+# numba counts the functions that a process compiles, and puts the count into their symbols. Code from the disk cache
+# brings symbols of another process, and a function of the same name and count would be linked to that code.
+FunctionIdentity._unique_ids = iter(functools.partial(secrets.randbits, 62), None)
 
 
 class _NarrowLower(Lower):  # type: ignore[misc]  # numba has no types

@@ -81,6 +81,14 @@ RAISING = [
 ]
 
 
+@onnx_op("built::Divided", compile=True)
+def divided(
+    x: NDArray[np.int64], y: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    quotient, remainder = np.divmod(x, y)
+    return quotient, remainder, np.fmod(x, y)
+
+
 @onnx_op("built::Prints", compile=True)
 def prints(x: F32) -> F32:
     print("hello")
@@ -127,6 +135,15 @@ def unknown(x: F32) -> F32:
     return np.partition_by_magic(x)  # type: ignore[attr-defined]  # NumPy has no such function
 
 
+def power(x, n):  # type: ignore[no-untyped-def]  # numba infers its types
+    return x * power(x, n - 1) if n > 0 else 1.0
+
+
+@onnx_op("built::Recursive", compile=True)
+def recursive(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.array([power(x[0], x.size)])
+
+
 REFUSED = {
     prints: "needs the interpreter: it prints",
     product: "linear algebra",
@@ -137,4 +154,5 @@ REFUSED = {
     nul: "a library cannot read text with a NUL character; remove it from \"mode='a\\x00b'; \"",
     plain: "it has no compiled kernel; declare it with compile=True",
     unknown: "partition_by_magic",
+    recursive: "calls itself, directly or through others; machine code has no recursion limit, so write a loop",
 }

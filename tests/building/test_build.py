@@ -16,7 +16,8 @@ from pyops import Op
 from pyops._build import linker, targets
 from pyops._cli import app
 from pyops.errors import CompileError, InputError, MissingDependencyError
-from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, prints
+from pyops.testing import Sample
+from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, divided, prints
 from tests.building.conftest import Library
 from tests.building.plain import assert_identical, by_pyops, plain_results
 
@@ -36,6 +37,18 @@ def test_a_library_computes_without_pyops_and_numba(built: Library) -> None:
 def test_a_library_gives_bit_for_bit_what_sessions_of_pyops_give(built: Library) -> None:
     samples = [LOOPS[5], LOOPS[7], PAIRS]
     assert_identical(samples, plain_results(built[0], samples), by_pyops(samples))
+
+
+@pytest.mark.exhaustive
+def test_a_library_divides_integers_as_numpy_does(tmp_path: Path) -> None:
+    x, y = np.array([-(2**63), -7, 7, 5], np.int64), np.array([-1, 3, -3, 0], np.int64)
+    sample = Sample(divided, x, y)
+    pyops.build(tmp_path / "libdivided.so", [divided], examples=[sample], cpu="native")
+    with np.errstate(all="ignore"):
+        expected = [x // y, x % y, np.fmod(x, y)]
+    assert [array.tolist() for array in plain_results(tmp_path / "libdivided.so", [sample])[0]] == [
+        array.tolist() for array in expected
+    ]
 
 
 @pytest.mark.exhaustive

@@ -200,19 +200,6 @@ pieces = onnx_op("compiled::Pieces", compile=True)(of_many_pieces(0.5, (2, 0.25)
 sample("globals-closures-and-calls", pieces, X)
 
 
-def triple(x: Any, times: Any) -> Any:
-    return x if times <= 1 else x + triple(x, times - 1)
-
-
-@onnx_op("compiled::Recursive", compile=True)
-def recursive(x: F32) -> F32:
-    result = np.zeros_like(x)
-    for i in range(x.size):
-        result.flat[i] = triple(x.flat[i], 3)
-    return result
-
-
-sample("function-that-calls-itself", recursive, X)
 MANY = np.arange(300_000, dtype=np.float32)
 
 
@@ -222,7 +209,7 @@ def large(x: F32) -> F32:
 
 
 sample("large-constant", large, X)
-NOT_KEPT = {"Large-large-constant", "Recursive-function-that-calls-itself"}
+NOT_KEPT = {"Large-large-constant"}
 """What is compiled by each process."""
 
 _FURTHER = {

@@ -116,6 +116,23 @@ def test_the_cache_is_in_the_users_folder(folder: Path, tmp_path: Path, monkeypa
     run(KERNEL, results(4.0, "from disk"))
 
 
+VERSION = """
+@onnx_op("cached::Edited", compile=True)
+def edited(x: NDArray[np.int64]) -> NDArray[np.int64]:
+    return CODE
+print(edited(np.array([-3, 2])).tolist())
+"""
+
+
+def test_versions_of_a_kernel_that_different_processes_compiled_are_not_confused() -> None:
+    for codes, expected in (
+        (["np.abs(x)"], "[3, 2]"),
+        (["np.square(x)"], "[9, 4]"),
+        (["np.square(x)", "np.abs(x)"], "[9, 4]\n[3, 2]"),
+    ):
+        run_new_script(f"for code in {codes}:\n    exec({VERSION!r}.replace('CODE', code))", expected)
+
+
 @pytest.mark.exhaustive
 def test_functions_of_numba_may_be_referred_to() -> None:
     kernel = KERNEL.replace("def helper(x):", "import numba\n\n@numba.njit\ndef helper(x):")

@@ -7,8 +7,10 @@ import inspect
 import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import numba
 import numpy as np
 import onnxruntime
 import pytest
@@ -178,6 +180,78 @@ def test_a_tuple_of_another_form_is_a_compile_error(result: str, message: str) -
     exec(f"def wrong(x: F32) -> tuple[F32, F32]:\n    return {result}", names)
     with pytest.raises(CompileError, match=message):
         onnx_op("compiled::WrongTuple", compile=True)(names["wrong"]).compile(X)
+
+
+def factorial(n: Any) -> Any:
+    return n * factorial(n - 1) if n > 1 else 1
+
+
+def is_even(n: Any) -> Any:
+    return is_odd(n - 1) if n > 0 else True
+
+
+def is_odd(n: Any) -> Any:
+    return is_even(n - 1) if n > 0 else False
+
+
+def with_closure() -> Any:
+    def digits(n: Any) -> Any:
+        return 1 + digits(n // 10) if n > 9 else 1
+
+    return lambda n: digits(n)
+
+
+compiled_factorial = numba.njit(factorial)
+MODULE = ModuleType("helpers")
+MODULE.__dict__["factorial"] = numba.njit(lambda n: MODULE.factorial(n - 1) if n > 1 else 1)
+
+
+@pytest.mark.parametrize(
+    ("called", "name"),
+    [
+        ("factorial", "factorial"),
+        ("is_even", "is_even"),
+        ("digits", "with_closure.<locals>.digits"),
+        ("compiled", "factorial"),
+        ("module.factorial", "<lambda>"),
+        ("kernel", "kernel"),
+    ],
+)
+def test_a_function_that_calls_itself_does_not_compile(called: str, name: str) -> None:
+    names: dict[str, Any] = {"np": np, "factorial": factorial, "is_even": is_even, "digits": with_closure()}
+    names |= {"compiled": compiled_factorial, "module": MODULE, "__name__": "recursion"}
+    exec(f"def kernel(x):\n    return np.float32({called}(x.size)) + x", names)
+    kernel = names["kernel"]
+    kernel.__annotations__ = {"x": F32, "return": F32}
+    with pytest.raises(CompileError) as caught:
+        onnx_op("compiled::Recursion", compile=True)(kernel)(X)
+    assert "compiled::Recursion cannot be compiled for float32[:]" in str(caught.value)
+    assert f"{name} (" in str(caught.value)
+    assert "calls itself, directly or through others; machine code has no recursion limit" in str(caught.value)
+
+
+def test_try_runs_the_plain_kernel_of_a_function_that_calls_itself() -> None:
+    @onnx_op("compiled::TriedRecursion", compile="try")
+    def tried(x: F32) -> F32:
+        return x * np.float32(factorial(x.size))
+
+    session = pyops.InferenceSession(chain("compiled::TriedRecursion"))
+    with pytest.warns(CompileWarning, match="the plain kernel runs instead. factorial .* calls itself"):
+        assert session.run(None, {"x": X})[0].tolist() == (6 * X).tolist()
+
+
+def test_a_function_may_be_called_in_several_places() -> None:
+    def add(x: Any) -> Any:
+        return x + np.float32(1)
+
+    def add_twice(x: Any) -> Any:
+        return add(add(x))
+
+    @onnx_op("compiled::Diamond", compile=True)
+    def diamond(x: F32) -> F32:
+        return add(add_twice(x)) + add_twice(x)
+
+    assert diamond(X).tolist() == (2 * X + 5).tolist()
 
 
 def test_a_variadic_output_is_a_tuple() -> None:

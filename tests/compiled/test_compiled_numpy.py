@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pyops import Op, onnx_op
+from tests.helpers.scripts import run_script
 from tests.helpers.tiers import first_quick
 
 T = TypeVar("T", np.float32, np.float64)
@@ -123,3 +124,37 @@ def test_sums_along_an_axis_in_another_precision() -> None:
     given = wide_sum(x)
     assert given.dtype == np.float64
     np.testing.assert_allclose(given, x.sum(0, dtype=np.float64), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", first_quick(["int32", "int8", "int16", "int64"]))
+def test_divisions_of_the_lowest_integer_do_not_end_the_process(dtype: str) -> None:
+    run_script(
+        f"""
+        I = NDArray[np.{dtype}]
+
+        @onnx_op("compiled::Divided", compile=True)
+        def divided(x: I, y: I) -> tuple[I, I, I, I, I, I]:
+            rest, quotient, each = x.copy(), np.empty_like(x), np.empty_like(x)
+            rest %= y
+            np.floor_divide(x, y, quotient)
+            for i in range(x.size):
+                each[i] = x[i] // y[i] + np.remainder(x[i], y[i])
+            return np.remainder(x, y), np.divmod(x, y)[0], np.fmod(x, y), rest, quotient, each
+
+        lowest = np.iinfo(np.{dtype}).min
+        x = np.array([lowest, lowest, -7, 7, lowest, 5], np.{dtype})
+        y = np.array([-1, lowest, 3, -3, 2, 0], np.{dtype})
+        for given, expected in zip(divided(x, y), divided.kernels["cpu"].plain(x, y)):
+            assert given.tolist() == expected.tolist(), (given, expected)
+        print("alive")
+        """,
+        "alive",
+    )
+
+
+def test_the_sign_of_unsigned_integers() -> None:
+    @onnx_op("compiled::Sign", compile=True)
+    def sign(x: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return np.sign(x)
+
+    assert sign(np.array([0, 1, 127, 128, 255], np.uint8)).tolist() == [0, 1, 1, 1, 1]

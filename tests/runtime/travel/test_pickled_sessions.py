@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
+from pyops._ops import pickling as op_pickling
+from pyops._runtime import pickling as session_pickling
 from pyops.errors import ChangedOpWarning, InputError, ModelError, PickleError
 from pyops.testing import isolated_declarations
 from tests.helpers.tiers import exhaustive
@@ -243,6 +245,47 @@ def test_what_does_not_fit_is_an_error_when_the_session_is_used(breaking, error,
         for _ in range(2):
             with pytest.raises(error, match=message):
                 run(loaded)
+
+
+ANOTHER = [3, 99]
+MESSAGE = (
+    r"the code of .*{} was pickled with Python 3\.99, and this is Python 3\.1\d; use the same, or move it to a mod"
+)
+
+
+def test_a_function_for_options_that_another_python_pickled_is_refused(monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(session_pickling, "_PYTHON", ANOTHER)
+        data = pickle.dumps(pyops.InferenceSession(MODEL, lambda: make_options()))
+    with pytest.raises(PickleError, match=MESSAGE.format("function .*<lambda> given as sess_options")):
+        run(pickle.loads(data))
+
+
+def test_a_session_with_an_op_that_another_python_pickled_is_refused(monkeypatch):
+    monkeypatch.setattr(session_pickling, "_PYTHON", ANOTHER)
+    with isolated_declarations():
+
+        @onnx_op("travel::Away")
+        def away(x: NDArray[np.float32]) -> NDArray[np.float32]:
+            return x
+
+        model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["travel" : 1]> main (float[n] x) => (float[n] y) { y = travel.Away(x) }""")
+        data = pickle.dumps(pyops.InferenceSession(model))
+    monkeypatch.undo()
+    with pytest.raises(PickleError, match=MESSAGE.format("travel::Away")):
+        run(pickle.loads(data))
+
+
+def test_an_op_that_another_python_pickled_is_refused(twice, monkeypatch):
+    import cloudpickle
+
+    with monkeypatch.context() as patch:
+        patch.setattr(op_pickling, "PYTHON", ANOTHER)
+        data = cloudpickle.dumps([twice])
+    with pytest.raises(PickleError, match=MESSAGE.format("travel::Twice")):
+        pickle.loads(data)
+    assert pickle.loads(cloudpickle.dumps([twice])) == [twice]
 
 
 def test_a_file_that_changed_since_the_session_was_made_is_an_error_when_pickling(path):
