@@ -54,26 +54,38 @@ def _fmod(context: Any, builder: Any, kind: Any, operands: Any) -> Any:
     return builder.srem(x, builder.select(builder.icmp_signed("==", y, y.type(0)), y.type(1), y))
 
 
-def _sign_of_unsigned(context: Any, builder: Any, kind: Any, operands: Any) -> Any:
-    return builder.zext(builder.icmp_unsigned("!=", operands[0], operands[0].type(0)), operands[0].type)
+def _sign(x: Any) -> Any:
+    return (x > 0) - (x < 0)
+
+
+def _lcm(x: Any, y: Any) -> Any:
+    return (abs(x) // np.gcd(x, y) if x != 0 else x) * abs(y)
+
+
+def _compile(function: Any, context: Any, builder: Any, kind: Any, operands: Any) -> Any:
+    return context.compile_internal(builder, function, kind, operands)
 
 
 def _correct_integers() -> None:
     """Correct numba's arithmetic of integers in all that this process compiles from now on.
 
     The results are NumPy's: also of the lowest integer // -1, for which numba gives 0, of ``np.fmod``, for which it
-    takes negative integers as unsigned ones, and of ``np.sign``, for which it takes unsigned ones as signed ones.
+    takes negative integers as unsigned ones, of ``np.sign``, for which it takes unsigned ones as signed ones, and of
+    ``np.lcm``, for which it rounds uint64 to float64.
     """
-    for ufunc in (np.floor_divide, np.remainder, np.divmod, np.fmod):
+    for ufunc, kinds, correct in (
+        (np.floor_divide, "bhilq", _without_overflow),
+        (np.remainder, "bhilq", _without_overflow),
+        (np.divmod, "bhilq", _without_overflow),
+        (np.fmod, "bhilq", lambda numbas: _without_overflow(_fmod)),
+        (np.sign, "bhilqBHILQ", lambda numbas: functools.partial(_compile, _sign)),
+        (np.lcm, "bhilqBHILQ", lambda numbas: functools.partial(_compile, _lcm)),
+    ):
         loops = get_ufunc_info(ufunc)
-        for types_of_loop in loops:
-            if types_of_loop[0] in "bhilq":
-                loops[types_of_loop] = _without_overflow(_fmod if ufunc is np.fmod else loops[types_of_loop])
-    signs = get_ufunc_info(np.sign)
-    signs |= {types_of_loop: _sign_of_unsigned for types_of_loop in signs if types_of_loop[0] in "BHILQ"}
+        loops |= {loop: correct(numbas) for loop, numbas in loops.items() if loop[0] in kinds}
     operators = numbers.int_divmod_signed
-    corrected = _without_overflow(lambda context, builder, kind, operands: operators(context, builder, kind, *operands))
-    numbers.int_divmod_signed = lambda context, builder, kind, *operands: corrected(context, builder, kind, operands)
+    divmod_ = _without_overflow(lambda context, builder, kind, operands: operators(context, builder, kind, *operands))
+    numbers.int_divmod_signed = lambda context, builder, kind, *operands: divmod_(context, builder, kind, operands)
 
 
 _correct_integers()

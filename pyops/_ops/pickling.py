@@ -22,7 +22,7 @@ from . import registry
 from .op import AnyOp, Op
 
 PYTHON = list(sys.version_info[:2])
-"""The version of Python, for whose bytecode code travels: another version may end the process when it runs it."""
+"""The version of Python. Code that travels is bytecode for one version, and ends the process of another."""
 
 # The ops that were declared because they arrived by value, with the kernel that they arrived with, and a digest of the
 # bytes from which each was last loaded.
@@ -97,7 +97,7 @@ def check_declared(op: AnyOp, signature: str, spelled: str, code: str) -> None:
 
 
 def check_python(pickled: list[int], what: str, own: list[int] = PYTHON) -> None:
-    """Raise a PickleError if something was pickled by value with another version of Python."""
+    """Raise a `PickleError` if the version of Python that pickled something by value is not this one."""
     if pickled != own:
         theirs, ours = (".".join(map(str, version)) for version in (pickled, own))
         raise PickleError(
@@ -134,14 +134,8 @@ def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
     if is_importable(op):
         return op.__name__
     # The state is pickled after the op itself, because a kernel may refer to its op.
-    return (
-        _arriving,
-        (op.signature, PYTHON),
-        {"body": registry.body_of(op), "code": fingerprint(op)},
-        None,
-        None,
-        _declare,
-    )
+    state = {"body": registry.body_of(op), "code": fingerprint(op)}
+    return _arriving, (op.signature, PYTHON), state, None, None, _declare
 
 
 def _arriving(signature: Signature, python: list[int]) -> AnyOp:

@@ -226,7 +226,6 @@ def _declare(described: dict[str, Any], python: list[int]) -> AnyOp:
             ) from error
     op: Any = registry.versions(domain, name).get(version) or adoption.adopted_ops().get((domain, name))
     if value is not None and (op is None or is_replaceable(op)):
-        check_python(python, f"{domain}::{name}", _PYTHON)
         return load(value, op)
     if not isinstance(op, Op):
         raise PickleError(

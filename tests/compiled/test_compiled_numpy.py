@@ -158,3 +158,12 @@ def test_the_sign_of_unsigned_integers() -> None:
         return np.sign(x)
 
     assert sign(np.array([0, 1, 127, 128, 255], np.uint8)).tolist() == [0, 1, 1, 1, 1]
+
+
+def test_the_lowest_common_multiple_of_large_integers() -> None:
+    @onnx_op("compiled::Multiple", compile=True)
+    def multiple(x: NDArray[np.uint64], y: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        return np.lcm(x, y)
+
+    x, y = np.array([2**63 - 1, 0, 6], np.uint64), np.array([1, 5, 4], np.uint64)
+    assert multiple(x, y).tolist() == [2**63 - 1, 0, 12]

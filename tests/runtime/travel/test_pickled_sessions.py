@@ -262,7 +262,7 @@ def test_a_function_for_options_that_another_python_pickled_is_refused(monkeypat
 
 
 def test_a_session_with_an_op_that_another_python_pickled_is_refused(monkeypatch):
-    monkeypatch.setattr(session_pickling, "_PYTHON", ANOTHER)
+    monkeypatch.setattr(op_pickling, "PYTHON", ANOTHER)
     with isolated_declarations():
 
         @onnx_op("travel::Away")
