@@ -1,9 +1,9 @@
 """A random schedule of threads, sessions, redeclarations, signals and asynchronous exceptions, in one process.
 
 ``python tests/stress/schedules.py SEED [ENGINE]`` prints what it did. It exits with 1 if a run gave a wrong number, or
-raised something other than what its kernel, the handler of a signal or another thread raised in it, or if it hangs. What
-is expected follows from Python alone: a number is the input plus one, and an exception has the number that it was
-raised with.
+raised something other than what its kernel, the handler of a signal or another thread raised in it, or if it hangs.
+What is expected follows from Python alone: a number is the input plus one, and an exception has the number that it
+was raised with.
 """
 
 from __future__ import annotations

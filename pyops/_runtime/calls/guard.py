@@ -87,8 +87,8 @@ class Guard:
     reporter : object
         Converts exceptions to return values for C (an ``OrtStatus*``). `report` takes an exception and what C passed,
         None if that is unknown; an exception in it is reported in place of the first, unless it is for lack of memory
-        or stack. `spares` is a deque of values prepared for exceptions that cannot be reported, each with its id,
-        `prepare` adds more, and `slots` is the mapping that takes those exceptions by id.
+        or stack. `spare` returns a value prepared for an exception that cannot be reported, with an id, and `slots` is
+        the mapping that takes those exceptions by id.
 
     Attributes
     ----------
@@ -114,16 +114,18 @@ class Guard:
         self.callback = Callback()
         self._target = target
         self._reporter = reporter
+        self._spares: deque[tuple[Any, int]] = deque()
 
     def arm(self) -> None:
         """Guard this thread's calls from now on."""
         if "take" not in self.callback.__dict__:
-            self._reporter.prepare()
             pool: deque[Any] = deque()
             self._fill(pool)
             self.callback.take = pool.pop
 
     def _fill(self, pool: deque[Any]) -> None:
+        while len(self._spares) < _SPARES:
+            self._spares.append(self._reporter.spare())
         while len(pool) < _SUSPENDED:
             generator = self._serve(pool)
             next(generator)
@@ -131,7 +133,7 @@ class Guard:
 
     def _serve(self, pool: deque[Any]) -> Generator[Any, Any, None]:
         target, reporter = self._target, self._reporter
-        spares, slots = reporter.spares, reporter.slots
+        spares, slots = self._spares, reporter.slots
         own = yield None
         call: Any = None
         answer: Any = None
@@ -170,7 +172,6 @@ class Guard:
                                     answer = None
                                     if len(pool) < _SUSPENDED:
                                         self._fill(pool)
-                                        reporter.prepare()
                                     try:
                                         answer = target(call)
                                     except GeneratorExit as caught:  # the kernel's own, not this generator's
@@ -199,6 +200,7 @@ _ATTEMPTS = 8
 # How many generators are left in a thread's pool while one runs: as many handlers may enter within each other's first
 # instructions.
 _SUSPENDED = 8
+_SPARES = 32
 
 
 def packing(callback: Any, count: int) -> Callable[..., Any]:

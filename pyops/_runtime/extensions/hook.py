@@ -14,7 +14,6 @@ import itertools
 import logging
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -158,10 +157,6 @@ _logger = logging.getLogger("pyops")
 
 
 class _Reporter:
-    def __init__(self) -> None:
-        self.spares: deque[tuple[Answer, int]] = deque()
-        self._numbers = itertools.count()
-
     @property
     def slots(self) -> dict[int, BaseException]:
         return this_thread.unreported
@@ -170,9 +165,8 @@ class _Reporter:
         fail(error)
         return NOTHING
 
-    def prepare(self) -> None:
-        while len(self.spares) < _SPARES:
-            self.spares.append((NOTHING, next(self._numbers)))
+    def spare(self) -> tuple[Answer, int]:
+        return NOTHING, next(_spare_numbers)
 
 
 def _call(call: HookCall) -> Answer:
@@ -181,7 +175,7 @@ def _call(call: HookCall) -> Answer:
     return targets[call.first](call)
 
 
-_SPARES = 8
+_spare_numbers = itertools.count()
 _was_called = False
 _guard = guard.Guard(_call, _Reporter())
 HookCall.__iter__ = property(_guard.callback)

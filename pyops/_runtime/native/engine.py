@@ -6,8 +6,7 @@ import functools
 import itertools
 import threading
 import weakref
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from ctypes import c_void_p
@@ -17,7 +16,7 @@ from ..._ops.op import AnyOp
 from ..calls import exceptions
 from ..calls.guard import Guard, packing, signals_deferred
 from .c_api import PROTOTYPES, api_from_table, load
-from .hosted_op import HostedOp, immortal
+from .hosted_op import HostedOp, immortal, names, shown_only
 from .kernel_node import KernelNode
 from .node_info import infer_output_shapes
 
@@ -41,12 +40,6 @@ class _Creation(NamedTuple):
 
 class _InPlainSession(functools.partial[None]):
     """What computes a node of a plain onnxruntime session, which does not raise the kernel's exceptions."""
-
-
-class _ThisThread(threading.local):
-    def __init__(self) -> None:
-        # Exceptions raised in callbacks that cannot report them; the session's creation raises them.
-        self.unreported: dict[int, BaseException] = {}
 
 
 class NativeEngine:
@@ -76,10 +69,10 @@ class NativeEngine:
         self.released: list[weakref.ref[Any]] = []
         self._hosted: dict[int, HostedOp] = {}
         self._creation: ContextVar[_Creation | None] = ContextVar("creation", default=None)
-        self._this_thread = _ThisThread()
+        self._unreported = _Unreported()
         computes = self.computes
         self.compute_guard = Guard(lambda call: computes[call.first](call.second), _Reporter(self._is_raised))
-        infer_guard = Guard(self._infer_output_shapes, _Unreported(self._this_thread))
+        infer_guard = Guard(self._infer_output_shapes, self._unreported)
         create_guard = Guard(self._create_kernel, _Reporter(lambda _: self._creation.get() is not None))
         self._creation_guards = infer_guard, create_guard
         functions: dict[str, Any] = {
@@ -103,11 +96,13 @@ class NativeEngine:
         return type(self.computes.get(call.first)) is not _InPlainSession
 
     @contextmanager
-    def creating(self, nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
+    def creating(self, items: Iterable[HostedOp], nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
         """Create one session within the block, in this thread; raise exceptions that no callback could report.
 
         Parameters
         ----------
+        items : iterable of HostedOp
+            The ops that the session sees, and no others.
         nodes : list
             References to the session's nodes are appended to it.
 
@@ -126,17 +121,15 @@ class NativeEngine:
             )
         for guard in (self.compute_guard, *self._creation_guards):
             guard.arm()
+        shown = names.shown
         token = self._creation.set(_Creation(depth, nodes))
         try:
+            names.shown = shown_only(items)
             yield
         finally:
+            names.shown = shown
             self._creation.reset(token)
-            self._raise_unreported()
-
-    def _raise_unreported(self) -> None:
-        unreported = self._this_thread.unreported
-        if unreported:
-            raise unreported.pop(min(unreported))
+            self._unreported.check()
 
     def _infer_output_shapes(self, call: Any) -> None:
         op: AnyOp = self._hosted[call.first].op
@@ -147,7 +140,7 @@ class NativeEngine:
     def _create_kernel(self, arguments: tuple[Any, int, int, int, int]) -> None:
         _, hosted_op, table, info, out = arguments
         self.table = table
-        self._raise_unreported()
+        self._unreported.check()
         op = self._hosted[hosted_op]
         node = op.node_type(api_from_table(table), info, op)
         creation = self._creation.get()
@@ -155,9 +148,6 @@ class NativeEngine:
         if creation:
             creation.nodes.append(weakref.ref(node))
         c_void_p.from_address(out).value = node.address
-
-
-_SPARES = 32
 
 
 class _Reporter:
@@ -173,7 +163,6 @@ class _Reporter:
 
     def __init__(self, is_raised: Callable[[Any], bool]) -> None:
         self._is_raised = is_raised
-        self.spares: deque[tuple[int, int]] = deque()
 
     def report(self, error: BaseException, call: Any) -> int:
         exceptions.remember(error)
@@ -185,33 +174,31 @@ class _Reporter:
             message = exceptions.describe(error)
         return load().status(message)
 
-    def prepare(self) -> None:
-        while len(self.spares) < _SPARES:
-            number, message = exceptions.reserve()
-            self.spares.append((load().status(message), number))
+    def spare(self) -> tuple[int, int]:
+        number, message = exceptions.reserve()
+        return load().status(message), number
 
 
-class _Unreported:
-    """A reporter for callbacks whose status ONNX Runtime ignores."""
+class _Unreported(threading.local):
+    """A reporter for callbacks whose status ONNX Runtime ignores; the session's creation raises the exceptions."""
 
-    def __init__(self, this_thread: _ThisThread) -> None:
-        self._this_thread = this_thread
-        self._numbers = itertools.count()
-        self.spares: deque[tuple[int, int]] = deque()
-
-    @property
-    def slots(self) -> dict[int, BaseException]:
-        return self._this_thread.unreported
+    def __init__(self) -> None:
+        self.slots: dict[int, BaseException] = {}
 
     def report(self, error: BaseException, call: Any) -> None:
         exceptions.remember(error)
-        self.slots[next(self._numbers)] = error
+        self.slots[next(_numbers)] = error
 
-    def prepare(self) -> None:
-        while len(self.spares) < _SPARES:
-            self.spares.append((0, next(self._numbers)))
+    def spare(self) -> tuple[int, int]:
+        return 0, next(_numbers)
+
+    def check(self) -> None:
+        """Raise the first exception that this thread could not report."""
+        if self.slots:
+            raise self.slots.pop(min(self.slots))
 
 
+_numbers = itertools.count()
 engine = NativeEngine()
 """The only instance: ONNX Runtime keeps pointers to its callbacks until the process ends."""
 

@@ -8,8 +8,7 @@ import itertools
 import operator
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import addressof, c_char_p, c_int, c_void_p
 from typing import Any
 
@@ -188,38 +187,29 @@ def immortal(callback: Any) -> int:
 _HIDDEN = ctypes.create_string_buffer(b"-" * 2**16)
 
 
-def hiding() -> defaultdict[int, int]:
-    """Return a mapping of hosted ops' addresses to addresses of names, which gives any op a name that no model uses."""
-    return defaultdict(itertools.cycle(range(addressof(_HIDDEN), addressof(_HIDDEN) + 2**16)).__next__)
-
-
-class _Names(threading.local):
-    # The names that ONNX Runtime is told in threads that do not create a session of pyops.
-    shown = hiding()
-    __call__ = property(operator.attrgetter("shown.__getitem__"))
-
-
-_names = _Names()
-_name_callback = immortal(PROTOTYPES["GetName"](_names))
-
-
-def show(items: Iterable[HostedOp], others: Iterable[HostedOp] = ()) -> None:
-    """Show ops to all sessions that are created from now on, except for those of pyops, and hide others.
+def shown_only(items: Iterable[HostedOp]) -> defaultdict[int, int]:
+    """Return the addresses of names by the addresses of hosted ops: of other ops than `items`, names that hide them.
 
     ONNX Runtime cannot remove an operator from a domain; a hidden one has a name that no model uses.
     """
-    for item in others:
+    hiding = itertools.cycle(range(addressof(_HIDDEN), addressof(_HIDDEN) + 2**16)).__next__
+    return defaultdict(hiding, {item.address: addressof(item.name) for item in items})
+
+
+class _Names(threading.local):
+    """The names of ops, as ONNX Runtime is told them in this thread."""
+
+    # In threads that do not create a session of pyops.
+    shown = shown_only(())
+    __call__ = property(operator.attrgetter("shown.__getitem__"))
+
+
+names = _Names()
+_name_callback = immortal(PROTOTYPES["GetName"](names))
+
+
+def show(items: Iterable[HostedOp], hidden: Iterable[HostedOp] = ()) -> None:
+    """Show ops to plain onnxruntime sessions that are created from now on, and hide others."""
+    for item in hidden:
         _Names.shown.pop(item.address, None)
-    _Names.shown.update((item.address, addressof(item.name)) for item in items)
-
-
-@contextmanager
-def showing(items: Iterable[HostedOp]) -> Iterator[None]:
-    """Show exactly these ops to sessions that this thread creates within the block."""
-    before = _names.shown
-    try:
-        _names.shown = hiding()
-        _names.shown.update((item.address, addressof(item.name)) for item in items)
-        yield
-    finally:
-        _names.shown = before
+    _Names.shown.update(shown_only(items))

@@ -35,7 +35,7 @@ from .cuda_node import CudaNode
 from .direct_node import DirectNode
 from .engine import arm as arm
 from .engine import engine
-from .hosted_op import HostedOp, hosted_ops, show, showing
+from .hosted_op import HostedOp, hosted_ops, show
 from .kernel_node import KernelNode
 from .written_node import WrittenNode
 
@@ -103,9 +103,10 @@ class Registration:
         api = load()
         for pointer in self._domains.values():
             api.ReleaseCustomOpDomain(pointer)
-        for items in self._hosted.values():
-            for item in items:
-                engine.remove(item)
+        items = [item for hosted in self._hosted.values() for item in hosted]
+        show((), hidden=items)
+        for item in items:
+            engine.remove(item)
 
 
 def _key(host: Host) -> _Key:
@@ -240,7 +241,7 @@ def register(options: Any, hosts: Iterable[Host]) -> None:
 def _create(
     options: Any, hosts: Iterable[Host], function: Callable[[], Any], nodes: list[weakref.ref[KernelNode]]
 ) -> Any:
-    with engine.creating(nodes), showing(_registration(options).items(hosts)):
+    with engine.creating(_registration(options).items(hosts), nodes):
         return function()
 
 
