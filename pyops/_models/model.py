@@ -242,9 +242,11 @@ def load(source: Any) -> Model:
         data = bytes(proto)
         return Model(data) if data[4:8] == b"ORTM" else _skimmed(data)
     if hasattr(proto, "SerializeToString") and hasattr(proto, "graph"):
+        from google.protobuf.message import EncodeError  # which onnx imports
+
         try:
             return Model(proto.SerializeToString(), proto)
-        except Exception as error:  # the type depends on the version of protobuf
+        except (ValueError, EncodeError) as error:  # it depends on the version of protobuf
             raise ModelError(
                 f"the model cannot be serialized ({error}); protobuf's limit is 2 GB: save it with external data "
                 "(onnx.save_model(..., save_as_external_data=True), or program.save(..., external_data=True)) and "

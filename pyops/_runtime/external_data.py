@@ -9,22 +9,47 @@ from contextlib import contextmanager
 from typing import Any
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
-_locks: dict[weakref.ref[Any], threading.RLock] = {}
+
+
+class _Uses:
+    """The sessions that are being created from an options object: `changing` by one that changes it, or `others`."""
+
+    def __init__(self) -> None:
+        self.changing = threading.RLock()
+        self.others: list[threading.RLock] = []
+
+
+_uses: dict[weakref.ref[Any], _Uses] = {}
 
 
 @contextmanager
-def reading_external_data(folder: str | None, options: Any, of_one_session: bool = False) -> Iterator[None]:
+def reading_external_data(folder: str | None, options: Any, of_one_session: bool) -> Iterator[None]:
     """Make sessions created from `options` within the block read external data of their models from `folder`.
 
     For models that ONNX Runtime gets from memory. A folder that `options` already configure takes precedence. ONNX
-    Runtime reads this setting from the options, which several threads may share; a lock per options object serializes
-    them, and the setting is cleared on exit. With `of_one_session` nobody else uses the options, and it stays: ONNX
-    Runtime logs a warning when a setting changes.
+    Runtime reads this setting from the options, which several threads may share: the block waits until no other session
+    is being created from them, and the setting is cleared on exit. Blocks without a folder wait only for those with
+    one. With `of_one_session` nobody else uses the options, and the setting stays: ONNX Runtime logs a warning when it
+    changes.
     """
-    if folder is None or _configured_folder(options):
-        yield
+    uses = _uses.setdefault(weakref.ref(options, _uses.pop), _Uses())
+    if folder is None:
+        own = threading.RLock()
+        with own:
+            with uses.changing:
+                uses.others.append(own)
+            try:
+                yield
+            finally:
+                uses.others.remove(own)
         return
-    with _locks.setdefault(weakref.ref(options, _locks.pop), threading.RLock()):
+    with uses.changing:
+        for other in list(uses.others):
+            with other:
+                pass
+        if _configured_folder(options):
+            yield
+            return
         options.add_session_config_entry(_FOLDER, folder)
         try:
             yield

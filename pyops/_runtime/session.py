@@ -33,7 +33,7 @@ from .._schema import devices
 from .._schema.dtypes import spell_shape
 from .._tables import html_parts, printable
 from ..errors import EngineError, FilledNodeWarning, InputError, ModelError
-from . import cuda_provider, external_data, ort_values
+from . import cuda_provider, ort_values
 from .calls import exceptions
 from .deferred import DeferredSession
 from .engine_choice import Engine, choose
@@ -41,6 +41,7 @@ from .extensions import published
 from .extensions import session as extensions
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
+from .external_data import reading_external_data
 from .libraries import library_ops
 from .native import session as native
 from .origin import Origin, origin_of, session_options
@@ -197,9 +198,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             else:
                 self._host = native.SessionHost(options, filling.model, ops, taken)
             folder = filling.model.folder if not is_first or self._host.model is not filling.model else None
-            self._reading = functools.partial(
-                external_data.reading_external_data, folder, options, sess_options is None
-            )
+            self._reading = functools.partial(reading_external_data, folder, options, sess_options is None)
             create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
             del self._host.model, filling.model
             try:

@@ -12,7 +12,6 @@ from contextvars import ContextVar
 from ctypes import c_void_p
 from typing import Any, NamedTuple
 
-from ..._ops.op import AnyOp
 from ..calls import exceptions
 from ..calls.guard import Guard, packing, signals_deferred
 from .c_api import PROTOTYPES, api_from_table, load
@@ -55,10 +54,11 @@ class NativeEngine:
         The last ``OrtApi*`` that ONNX Runtime passed when it created a kernel.
     compute_guard : Guard
         The guard of kernel calls.
-    registrations : dict
-        The `Registration` of each SessionOptions object, by a weak reference to it; `lock` protects changes.
+    registrations, domains : dict
+        The `Registration` of each SessionOptions object, and the addresses of its domains by name, by weak references
+        to it; `lock` protects changes.
     released : list
-        The references of those objects that no longer exist.
+        The keys in `domains` of objects that no longer exist.
     """
 
     def __init__(self) -> None:
@@ -66,8 +66,8 @@ class NativeEngine:
         self.table: int | None = None
         self.lock = threading.RLock()
         self.registrations: dict[weakref.ref[Any], Any] = {}
+        self.domains: dict[weakref.ref[Any], dict[str, int]] = {}
         self.released: list[weakref.ref[Any]] = []
-        self._hosted: dict[int, HostedOp] = {}
         self._creation: ContextVar[_Creation | None] = ContextVar("creation", default=None)
         self._unreported = _Unreported()
         computes = self.computes
@@ -84,16 +84,8 @@ class NativeEngine:
         }
         self.addresses = {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
 
-    def add(self, item: HostedOp) -> None:
-        """Register a hosted op, so that ONNX Runtime can create kernels of it."""
-        self._hosted[item.address] = item
-
-    def remove(self, item: HostedOp) -> None:
-        """Remove a hosted op that ONNX Runtime has no pointers to any more."""
-        del self._hosted[item.address]
-
     def _is_raised(self, call: Any) -> bool:
-        return type(self.computes.get(call.first)) is not _InPlainSession
+        return call is None or type(self.computes.get(call.first)) is not _InPlainSession
 
     @contextmanager
     def creating(self, items: Iterable[HostedOp], nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
@@ -132,7 +124,7 @@ class NativeEngine:
             self._unreported.check()
 
     def _infer_output_shapes(self, call: Any) -> None:
-        op: AnyOp = self._hosted[call.first].op
+        op = HostedOp.at(call.first).op
         if op.shape_function is not None:
             assert self.table is not None  # set by `native.session.ort_api`
             infer_output_shapes(api_from_table(self.table), op, call.second)
@@ -141,9 +133,8 @@ class NativeEngine:
         _, hosted_op, table, info, out = arguments
         self.table = table
         self._unreported.check()
-        op = self._hosted[hosted_op]
+        op, creation = HostedOp.at(hosted_op), self._creation.get()
         node = op.node_type(api_from_table(table), info, op)
-        creation = self._creation.get()
         self.computes[node.address] = node.function if creation else _InPlainSession(node.function)
         if creation:
             creation.nodes.append(weakref.ref(node))
@@ -156,7 +147,7 @@ class _Reporter:
     Parameters
     ----------
     is_raised : callable
-        Gets what C passed to the callback; returns whether a session of pyops raises its exceptions.
+        Gets what C passed to the callback, if that is known; returns whether a session of pyops raises its exceptions.
     """
 
     slots = exceptions.stored
@@ -166,7 +157,7 @@ class _Reporter:
 
     def report(self, error: BaseException, call: Any) -> int:
         exceptions.remember(error)
-        if call is None or self._is_raised(call):
+        if self._is_raised(call):
             return load().status(exceptions.store(error))
         with (
             signals_deferred()

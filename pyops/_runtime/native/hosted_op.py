@@ -9,7 +9,7 @@ import operator
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import addressof, c_char_p, c_int, c_void_p
+from ctypes import addressof, c_char_p, c_int, c_void_p, py_object
 from typing import Any
 
 from ..._ops.cuda_kernel import on_host
@@ -23,6 +23,12 @@ _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristi
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
 _LATEST = 2**31 - 1
 _CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
+
+
+class _Struct(OrtCustomOp):
+    """An ``OrtCustomOp`` that knows its `HostedOp`, by address, as ONNX Runtime passes only the structure."""
+
+    _fields_ = (("hosted", c_void_p),)
 
 
 class HostedOp:
@@ -55,9 +61,16 @@ class HostedOp:
         answers = _answers(signature, choice, device_type, self.host_inputs)
         in_place = _in_place_callbacks(signature.may_inplace) if signature.may_inplace else {}
         answers |= {"KernelComputeV2": compute or self.python}
-        self.struct = OrtCustomOp(version=API_VERSION, **{**callbacks, **answers, **in_place})
+        self.struct = _Struct(version=API_VERSION, hosted=id(self), **{**callbacks, **answers, **in_place})
         self.address = addressof(self.struct)
         self.name = ctypes.create_string_buffer(name.encode())
+        show((), hidden=[self])  # another one may have had this address
+
+    @staticmethod
+    def at(address: int) -> HostedOp:
+        """Return the hosted op whose structure is at an address."""
+        hosted: HostedOp = ctypes.cast(_Struct.from_address(address).hosted, py_object).value
+        return hosted
 
 
 def hosted_ops(

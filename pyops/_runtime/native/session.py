@@ -54,12 +54,13 @@ class Registration:
     from it.
     """
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options_pointer: int) -> None:
         # Reentrant: a signal's handler may create a session with the same options.
         self._lock = threading.RLock()
-        self._options_pointer = session_options_pointer(options)
-        self._domains: dict[str, int] = {}
+        self._options_pointer = options_pointer
+        self.domains: dict[str, int] = {}
         self._hosted: dict[_Key, list[HostedOp]] = {}
+        self._items: list[HostedOp] = []
 
     def items(self, hosts: Iterable[Host]) -> list[HostedOp]:
         """Return the hosted ops of these hosts, added to the options if they are new."""
@@ -71,8 +72,7 @@ class Registration:
 
     def keep(self, hosts: Iterable[Host]) -> None:
         """Make exactly these ops visible to plain onnxruntime sessions that are created from the options."""
-        items = self.items(hosts)
-        show(items, [item for hosted in list(self._hosted.values()) for item in hosted])
+        show(self.items(hosts), hidden=self._items)
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
@@ -85,28 +85,18 @@ class Registration:
         items = hosted_ops(host.op, host.name, engine.addresses, "cpu", node_type, compute)
         if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
             items += hosted_ops(host.op, host.name, engine.addresses, "cuda", CudaNode)
+        self._items += items  # before ONNX Runtime has pointers to them, as an exception may come at any instant
         for item in items:
-            engine.add(item)
             api.check(api.CustomOpDomain_Add(self._domain(api, host.domain), item.address))
         return items
 
     def _domain(self, api: Api, name: str) -> int:
-        if name not in self._domains:
+        if name not in self.domains:
             # ONNX Runtime's name of ONNX's own domain is the empty string.
             pointer = api.get(c_void_p, api.CreateCustomOpDomain, b"" if name == ONNX_DOMAIN else name.encode())
             api.check(api.AddCustomOpDomain(self._options_pointer, pointer))
-            self._domains[name] = pointer
-        return self._domains[name]
-
-    def release(self) -> None:
-        """Free the domains and hosted ops; the options object no longer exists."""
-        api = load()
-        for pointer in self._domains.values():
-            api.ReleaseCustomOpDomain(pointer)
-        items = [item for hosted in self._hosted.values() for item in hosted]
-        show((), hidden=items)
-        for item in items:
-            engine.remove(item)
+            self.domains[name] = pointer
+        return self.domains[name]
 
 
 def _key(host: Host) -> _Key:
@@ -247,14 +237,17 @@ def _create(
 
 def _registration(options: Any) -> Registration:
     arm()
+    pointer = session_options_pointer(options)
     with engine.lock:
         while engine.released:
-            engine.registrations.pop(engine.released.pop()).release()
+            for domain in engine.domains.pop(engine.released.pop()).values():
+                load().ReleaseCustomOpDomain(domain)
         found: Registration | None = engine.registrations.get(weakref.ref(options))
         if found is None:
-            found = Registration(options)
+            found = Registration(pointer)
             # Only C code runs when the options are freed: what a signal's handler raises in a finalizer is lost.
-            engine.registrations[weakref.ref(options, engine.released.append)] = found
+            engine.registrations[weakref.ref(options, engine.registrations.pop)] = found
+            engine.domains[weakref.ref(options, engine.released.append)] = found.domains
         return found
 
 
