@@ -76,6 +76,18 @@ def declare() -> None:
 
     shaped.register_shape_inference(lambda x: x)
 
+    @onnx_op("schedule::Nested")
+    def nested(x: F32) -> F32:
+        return np.full(x.shape, run("Plain", float(x[0])), np.float32)
+
+    @onnx_op("schedule::Failing")
+    def failing(x: F32) -> F32:
+        raise (SpeakingError if x[0] % 2 else KernelError)(float(x[0]))
+
+
+def declare_once() -> None:
+    """Declare the ops that are complete only once a second function is registered, or machine code is compiled."""
+
     @onnx_op("schedule::Stateful")
     def stateful(x: F32, *, state: Any = None) -> F32:
         return x + state
@@ -94,16 +106,8 @@ def declare() -> None:
 
     waiting.register_setup(load_in_another_thread)
 
-    @onnx_op("schedule::Nested")
-    def nested(x: F32) -> F32:
-        return np.full(x.shape, run("Plain", float(x[0])), np.float32)
-
-    @onnx_op("schedule::Failing")
-    def failing(x: F32) -> F32:
-        raise (SpeakingError if x[0] % 2 else KernelError)(float(x[0]))
-
-    # Not again: numba takes an exception that comes while it compiles for a failure of its own.
-    if "compiled" in FEATURES and "Compiled" not in sessions:
+    # numba takes an exception that comes while it compiles for a failure of its own.
+    if "compiled" in FEATURES:
 
         @onnx_op("schedule::Compiled", compile=True)
         def compiled(x: F32) -> F32:
@@ -344,6 +348,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     faulthandler.dump_traceback_later(LONGEST, exit=True)
     declare()
+    declare_once()
     for name in MODELS:
         sessions[name] = create(name)
     if "Compiled" in GOOD:
