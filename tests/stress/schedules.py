@@ -9,6 +9,7 @@ was raised with.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import ctypes
 import faulthandler
 import os
@@ -210,7 +211,7 @@ class Worker(threading.Thread):
     """A thread that acts, and receives exceptions from another one."""
 
     def __init__(self) -> None:
-        super().__init__(daemon=True)
+        super().__init__(daemon="exit" not in FEATURES)
         self.received = self.sent = 0
         self.is_ready = False
 
@@ -320,6 +321,7 @@ FEATURES = {
         "signals": 0.7,
         "loop": 0.2,
         "fork": 0.2,
+        "exit": 0.2,
         "compiled": 0.15,
     }.items()
     if choice.random() < chance
@@ -372,7 +374,11 @@ def main() -> None:
     if "fork" in FEATURES and not workers:
         fork()
     signal.setitimer(signal.ITIMER_REAL, 0)
-    finish(workers)
+    if "exit" in FEATURES:  # while threads run sessions
+        atexit.register(run_rightly, "Plain")
+        threading.Timer(0.1, stopping.set).start()
+    else:
+        finish(workers)
     print(
         f"{sorted(FEATURES)}, handlers {HANDLERS}, {len(workers)} threads, switching after {interval} s: {dict(done)}"
     )
