@@ -1,9 +1,10 @@
 """Checks of arguments that torch's own kernels trust: indices beyond a tensor's memory, endless loops, divisions.
 
-torch's Python functions make such checks, its operators do not, and a model file names operators. Every check takes
-the arguments of a call by name and raises InputError. Tensors that torch writes to despite the operator's schema are
-copied, because they may be the model's own memory or the caller's. Operators that need more than a short check, and
-that `pyops.kernels` computes, are not allowed in a model (`allowed_operators`).
+torch's Python functions make such checks, its operators do not, and a model file names operators. What is checked
+follows from an operator's schema, by the kinds of arguments in it, so that it also holds for operators that later
+releases add. Every check takes the arguments of a call by name and raises InputError. Tensors that torch writes to
+despite the operator's schema are copied, because they may be the model's own memory or the caller's. Operators that
+need more than a short check, and that `pyops.kernels` computes, are not allowed in a model (`allowed_operators`).
 """
 
 from __future__ import annotations
@@ -21,23 +22,26 @@ from pyops.errors import InputError
 Values = dict[str, Any]
 
 
-def check(name: str, values: Values) -> None:
-    """Check the arguments of a call; `name` is the operator without its overload.
+def check(schema: str, values: Values) -> None:
+    """Check the arguments of a call of the operator whose schema torch spells so.
 
     Raises
     ------
     InputError
         The call would read or write beyond one of its tensors, end the process, or never return.
     """
-    validate = _check_of(name)
-    with contextlib.suppress(KeyError):  # torch reports a missing argument
-        if validate is not None:
+    for validate in _checks_of(schema):
+        with contextlib.suppress(KeyError):  # torch reports a missing argument
             validate(values)
 
 
 @functools.cache
-def _check_of(name: str) -> Callable[[Values], None] | None:
-    return next((found for pattern, found in _CHECKS if re.fullmatch(f"aten::({pattern})", name)), None)
+def _checks_of(schema: str) -> list[Callable[[Values], None]]:
+    arguments = schema.partition(" -> ")[0]
+    integers = re.findall(r"\b(?:Sym)?[iI]nt(?:\[\d*\])?\?* (\w+)", arguments)
+    bounds = [(name, high) for name in integers for kind, high in _BOUNDS if re.fullmatch(kind, name)]
+    checks = [found for kind, found in _CHECKS if re.search(kind, arguments)]
+    return [*(functools.partial(_bounded, name, high) for name, high in bounds), *checks]
 
 
 def _require(fits: bool, expected: str) -> None:
@@ -52,6 +56,11 @@ def _within(tensor: torch.Tensor, low: int, high: int, what: str) -> None:
 def _ascending(offsets: torch.Tensor, high: int, what: str) -> None:
     _within(offsets, 0, high, what)
     _require(bool((offsets.diff() >= 0).all()), f"{what} in ascending order")
+
+
+def _bounded(name: str, high: int, values: Values) -> None:
+    for item in values[name] if isinstance(values[name], list) else [values[name]]:
+        _require(not isinstance(item, int) or abs(item) <= high, f"{name} in {-high}..{high}, not {item}")
 
 
 def _attention(values: Values) -> None:
@@ -106,6 +115,14 @@ def _least(values: Values) -> int | None:
     # The integer whose quotient by -1 does not fit, which ends the process; with fewer bits, torch divides in int32.
     dtype = torch.result_type(values["self"], values["other"])
     return torch.iinfo(dtype).min if dtype in (torch.int32, torch.int64) else None
+
+
+def _eigenvalues(values: Values) -> None:
+    # LAPACK continues with a matrix that it rejects.
+    _require(
+        all(bool(item.isfinite().all()) for item in values.values() if isinstance(item, torch.Tensor)),
+        "finite numbers; find where the others come from, with torch.isfinite",
+    )
 
 
 def _embedding_bag(values: Values) -> None:
@@ -177,14 +194,21 @@ def _pdist(values: Values) -> None:
     _require(values["self"].dim() == 2, "a matrix")
 
 
+def _polynomial(values: Values, everywhere: bool = True) -> None:
+    # torch computes all lower orders too, Chebyshev's only where rounding puts x at the end of an interval.
+    x, n = torch.broadcast_tensors(*(torch.as_tensor(values[name], dtype=torch.float64) for name in ("x", "n")))
+    distance = (x - x.round()).abs()
+    summed = x.isfinite() if everywhere else (distance > 0) & (distance < 1e-7)
+    orders = n[summed & (n > 0) & (n < 2**63)]
+    _require(float(orders.sum()) <= 2**30, "orders n with a sum of at most 2**30")
+
+
 def _random(values: Values) -> None:
     # torch searches for the next larger number in an endless loop, and here there is none.
     _require(values.get("from") != 2**63 - 1, "an argument from below 2**63 - 1")
 
 
 def _recurrent(values: Values) -> None:
-    if "batch_sizes" in values:
-        _packed(values)
     layers, weights = values["num_layers"], values["params"]
     directions = 2 if values.get("bidirectional") else 1
     each = 4 if values["has_biases"] else 2
@@ -221,26 +245,41 @@ def _weight_norm(values: Values) -> None:
         _require(g.numel() == v.shape[dim], f"{v.shape[dim]} numbers in g, not {g.numel()}")
 
 
-# By patterns of the operator's whole name in aten.
+_BOUNDS = (
+    # A kernel visits every place of a window, also those outside of the tensor.
+    (r"kernel\w*|window\w*", 2**24),
+    (
+        r"dilations?|(output_)?paddings?|num\w*|n_\w+|groups?|\w*(bins|steps|sections|chunks|layers|counts?|factors?)",
+        2**31 - 1,
+    ),
+    # More than any memory holds.
+    (r"size|(split_)?sizes|s|N|C|HxW|\w*(shape|lengths?)", 2**40),
+)
+"""Patterns of the names of integers that are sizes and counts, and their bounds, within which no product wraps."""
+
+# By patterns of what torch spells: the operator's name where its arguments do not tell what it does with them.
 _CHECKS: tuple[tuple[str, Callable[[Values], None]], ...] = (
-    (r".*(batch|instance)_norm.*", _batch_norm),
-    ("lstm|gru|rnn_relu|rnn_tanh", _recurrent),
-    ("lu_unpack|(linalg_)?lu_solve", _lu),
-    ("(linalg_)?matrix_power", _matrix_power),
-    ("_?upsample_.*", _upsample),
-    ("_weight_norm.*", _weight_norm),
-    ("_grouped_mm", _grouped_mm),
-    ("_pack_padded_sequence", _pack_padded_sequence),
-    ("_pad_packed_sequence", _packed),
-    ("_pdist_forward", _pdist),
-    ("avg_pool[23]d", _average_pool),
-    ("binomial", _binomial),
-    ("cov", _covariance),
-    ("div|divide", _divide),
-    ("embedding_bag", _embedding_bag),
-    ("lcm", _lcm),
-    ("linalg_ldl_solve", _ldl),
-    ("random", _random),
-    ("repeat_interleave", _repeat_interleave),
-    ("scaled_dot_product_attention", _attention),
+    (r"eig(vals)?(\.\w+)?\(", _eigenvalues),
+    (r"^aten::\w*(laguerre|legendre)\w*[.(].* n\b", _polynomial),
+    (r"^aten::\w*chebyshev\w*[.(].* n\b", functools.partial(_polynomial, everywhere=False)),
+    (r"^aten::.*Tensor input,.* float momentum,", _batch_norm),
+    (r"^aten::.*Tensor\[\] params, bool has_biases, \w+ num_layers,", _recurrent),
+    (r"^aten::.*Tensor (LU|LU_data), Tensor (LU_)?pivots\b", _lu),
+    (r"^aten::.*Tensor LD, Tensor pivots\b", _ldl),
+    (r"^aten::(linalg_)?matrix_power\(", _matrix_power),
+    (r"^aten::.*\] output_size,.* float\? scales", _upsample),
+    (r"^aten::.*Tensor v, Tensor g, int dim\b", _weight_norm),
+    (r"^aten::.*Tensor\? offs\b", _grouped_mm),
+    (r"^aten::.*Tensor input, Tensor lengths\b", _pack_padded_sequence),
+    (r"^aten::.*Tensor data, Tensor batch_sizes\b", _packed),
+    (r"^aten::_pdist_forward\(", _pdist),
+    (r"^aten::.*int\? divisor_override\b", _average_pool),
+    (r"^aten::.*Tensor count\b", _binomial),
+    (r"^aten::.*Tensor\? [af]weights\b", _covariance),
+    (r"^aten::.*str\? rounding_mode\b", _divide),
+    (r"^aten::.*Tensor indices, Tensor offsets\b", _embedding_bag),
+    (r"^aten::lcm\(", _lcm),
+    (r"^aten::.*\bint from\b", _random),
+    (r"^aten::.*(Tensor|[iI]nt) repeats\b", _repeat_interleave),
+    (r"^aten::.*Tensor key, Tensor value\b", _attention),
 )

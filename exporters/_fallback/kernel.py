@@ -164,7 +164,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     with torch.no_grad():
         try:
             values = calls.decode(arguments, inputs, tensor=sharing_tensor, complex=_complex, size=_integer)
-            argument_checks.check(name, values)
+            argument_checks.check(spell(target), values)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
         results = present_leaves(_call(target, values))
