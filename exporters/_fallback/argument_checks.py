@@ -121,7 +121,7 @@ def _eigenvalues(values: Values) -> None:
     # LAPACK continues with a matrix that it rejects.
     _require(
         all(bool(item.isfinite().all()) for item in values.values() if isinstance(item, torch.Tensor)),
-        "finite numbers; find where the others come from, with torch.isfinite",
+        "finite numbers; find where others come from, with numpy.isfinite",
     )
 
 
@@ -259,7 +259,7 @@ _BOUNDS = (
 
 # By patterns of what torch spells: the operator's name where its arguments do not tell what it does with them.
 _CHECKS: tuple[tuple[str, Callable[[Values], None]], ...] = (
-    (r"eig(vals)?(\.\w+)?\(", _eigenvalues),
+    (r"(::|_)eig(vals)?[.(]", _eigenvalues),
     (r"^aten::\w*(laguerre|legendre)\w*[.(].* n\b", _polynomial),
     (r"^aten::\w*chebyshev\w*[.(].* n\b", functools.partial(_polynomial, everywhere=False)),
     (r"^aten::.*Tensor input,.* float momentum,", _batch_norm),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 import numpy as np
 import onnx
@@ -283,6 +284,17 @@ attempt("aten::upsample_nearest2d", self=image, output_size=[9, 6], scales_h=2.3
 attempt("aten::upsample_nearest2d", self=image, output_size=[9, 6], scales_h=2.3, scales_w=1.3)
 attempt("aten::upsample_nearest1d", self=F(1, 1, 4), output_size=[4], scales=1e-30)
 attempt("aten::upsample_nearest2d", self=image, output_size=5)
+for bad in (torch.nan, torch.inf):
+    for operator in ("aten::linalg_eigvals", "aten::_linalg_eigvals"):
+        attempt(operator, self=I([[bad, bad, 1], [1, 2, 3], [bad, 5, 7]]))
+attempt("aten::linalg_eigvals", self=I([[1e30, 2.5], [7, 1e30]]))
+attempt("aten::max_pool1d", self=F(2, 3), kernel_size=[2**63 - 1], stride=[2], padding=[5], ceil_mode=True)
+attempt("aten::avg_pool1d", self=F(2, 3), kernel_size=[3], padding=[2**40])
+attempt("aten::special_laguerre_polynomial_l.n_scalar", x=F(2), n=2**40)
+attempt("aten::special_legendre_polynomial_p", x=F(2) / 9, n=I([5, 2**40]))
+attempt("aten::special_legendre_polynomial_p", x=F(2) / 9, n=I([5, 100]))
+attempt("aten::special_shifted_chebyshev_polynomial_u.n_scalar", x=I([1e-30]), n=2**62)
+attempt("aten::special_shifted_chebyshev_polynomial_u.n_scalar", x=I([0, 0.5, 2]), n=2**62)
 
 mean, variance = torch.zeros(3), torch.ones(3)
 attempt("aten::batch_norm", **norm | dict(input=F(5, 3), weight=F(3), running_mean=mean, running_var=variance),
@@ -349,6 +361,18 @@ ran
 InputError aten::upsample_nearest2d: expected scales_w of at least 6/4, or None
 InputError aten::upsample_nearest1d: expected scales of at least 4/4, or None
 InputError aten::upsample_nearest2d: expected an output_size of 2 numbers
+InputError aten::linalg_eigvals: expected finite numbers; find where others come from, with numpy.isfinite
+InputError aten::_linalg_eigvals: expected finite numbers; find where others come from, with numpy.isfinite
+InputError aten::linalg_eigvals: expected finite numbers; find where others come from, with numpy.isfinite
+InputError aten::_linalg_eigvals: expected finite numbers; find where others come from, with numpy.isfinite
+ran
+InputError aten::max_pool1d: expected kernel_size in -16777216..16777216, not 9223372036854775807
+InputError aten::avg_pool1d: expected padding in -2147483647..2147483647, not 1099511627776
+InputError aten::special_laguerre_polynomial_l: expected orders n with a sum of at most 2**30
+InputError aten::special_legendre_polynomial_p: expected orders n with a sum of at most 2**30
+ran
+InputError aten::special_shifted_chebyshev_polynomial_u: expected orders n with a sum of at most 2**30
+ran
 ran
 [0.0, 0.0, 0.0] [1.0, 1.0, 1.0]
 ran
@@ -358,6 +382,70 @@ ran
 
 def test_no_kernel_reaches_beyond_its_tensors():
     run_plain_script(HOSTILE, EXPECTED)
+
+
+PLANTED = """
+import os, signal
+import numpy as np, torch
+from exporters._fallback import kernel
+from exporters._torch.operators import find_overload
+
+def dies(*args, **kwargs):
+    print("died", flush=True)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def attempt(schema, arguments, *arrays):
+    namespace, _, rest = schema.partition("::")
+    with torch.library._scoped_library(namespace, "FRAGMENT") as library:
+        library.define(f"{rest} -> Tensor")
+        library.impl(rest.partition("(")[0], dies, "CPU")
+        try:
+            kernel.run(find_overload(schema.partition("(")[0]), arguments, list(map(np.asarray, arrays)))
+        except Exception as error:
+            print(type(error).__name__, error)
+
+x, nan = np.ones(3, np.float32), np.full((2, 2), np.nan, np.float32)
+big = 2**63 - 1
+for namespace in ("aten", "planted"):
+    attempt(f"{namespace}::pool_a(Tensor self, int[1] kernel_size)",
+            f'{{"self": {{"tensor": 0}}, "kernel_size": [{big}]}}', x)
+    attempt(f"{namespace}::pool_b(Tensor self, SymInt[2] dilation=1)",
+            f'{{"self": {{"tensor": 0}}, "dilation": [1, {big}]}}', x)
+    attempt(f"{namespace}::split_a(Tensor self, SymInt num_parts)",
+            f'{{"self": {{"tensor": 0}}, "num_parts": {-big}}}', x)
+    attempt(f"{namespace}::pad_a(Tensor self, int? length=None)",
+            '{"self": {"tensor": 0}, "length": {"size": 1}}', x, big)
+    attempt(f"{namespace}::general_eigvals(Tensor A)", '{"A": {"tensor": 0}}', nan)
+pivots = np.array([1, 2**30], np.int32)
+attempt("aten::solve_a(Tensor LU, Tensor pivots)", '{"LU": {"tensor": 0}, "pivots": {"tensor": 1}}', np.eye(2), pivots)
+attempt("aten::bag_a(Tensor weight, Tensor indices, Tensor offsets)",
+        '{"weight": {"tensor": 0}, "indices": {"tensor": 1}, "offsets": {"tensor": 2}}', np.eye(2), [0, 1], [0, 2**30])
+attempt("aten::norm_a(Tensor input, Tensor? weight, float momentum, float eps)",
+        '{"input": {"tensor": 0}, "weight": {"tensor": 1}, "momentum": 0.1, "eps": 0.1}', np.eye(2), x)
+attempt("aten::unpack_a(Tensor data, Tensor batch_sizes)", '{"data": {"tensor": 0}, "batch_sizes": {"tensor": 1}}',
+        np.eye(2), [2, 2**30])
+attempt("aten::last_a(Tensor self, int[1] kernel_size)", '{"self": {"tensor": 0}, "kernel_size": [3]}', x)
+"""
+
+STOPPED = """
+InputError {0}::pool_a: expected kernel_size in -16777216..16777216, not 9223372036854775807
+InputError {0}::pool_b: expected dilation in -2147483647..2147483647, not 9223372036854775807
+InputError {0}::split_a: expected num_parts in -2147483647..2147483647, not -9223372036854775807
+InputError {0}::pad_a: expected length in -1099511627776..1099511627776, not 9223372036854775807
+InputError {0}::general_eigvals: expected finite numbers; find where others come from, with numpy.isfinite
+"""
+
+
+def test_operators_of_later_releases_are_checked_by_their_arguments():
+    others = """
+InputError aten::solve_a: expected pivots in 1..2
+InputError aten::bag_a: expected offsets in 0..2
+InputError aten::norm_a: expected weight of shape (2,), one number for each channel
+InputError aten::unpack_a: expected positive batch_sizes in descending order
+died
+"""
+    expected = STOPPED.format("aten") + STOPPED.format("planted").lstrip() + others.lstrip()
+    run_plain_script(PLANTED, expected, code=-signal.SIGSEGV)
 
 
 def test_inputs_are_shared_and_not_written_to():
