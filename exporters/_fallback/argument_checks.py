@@ -39,9 +39,9 @@ def check(schema: str, values: Values) -> None:
 def _checks_of(schema: str) -> list[Callable[[Values], None]]:
     arguments = schema.partition(" -> ")[0]
     integers = re.findall(r"\b(?:Sym)?[iI]nt(?:\[\d*\])?\?* (\w+)", arguments)
-    bounds = [(name, high) for name in integers for kind, high in _BOUNDS if re.fullmatch(kind, name)]
+    bounds = [(name, *limits) for name in integers for kind, *limits in _BOUNDS if re.fullmatch(kind, name)]
     checks = [found for kind, found in _CHECKS if re.search(kind, arguments)]
-    return [*(functools.partial(_bounded, name, high) for name, high in bounds), *checks]
+    return [*(functools.partial(_bounded, *bound) for bound in bounds), *checks]
 
 
 def _require(fits: bool, expected: str) -> None:
@@ -58,9 +58,9 @@ def _ascending(offsets: torch.Tensor, high: int, what: str) -> None:
     _require(bool((offsets.diff() >= 0).all()), f"{what} in ascending order")
 
 
-def _bounded(name: str, high: int, values: Values) -> None:
+def _bounded(name: str, low: int, high: int, values: Values) -> None:
     for item in values[name] if isinstance(values[name], list) else [values[name]]:
-        _require(not isinstance(item, int) or abs(item) <= high, f"{name} in {-high}..{high}, not {item}")
+        _require(not isinstance(item, int) or low <= item <= high, f"{name} in {low}..{high}, not {item}")
 
 
 def _attention(values: Values) -> None:
@@ -119,10 +119,8 @@ def _least(values: Values) -> int | None:
 
 def _eigenvalues(values: Values) -> None:
     # LAPACK continues with a matrix that it rejects.
-    _require(
-        all(bool(item.isfinite().all()) for item in values.values() if isinstance(item, torch.Tensor)),
-        "finite numbers; find where others come from, with numpy.isfinite",
-    )
+    for item in filter(torch.is_tensor, values.values()):
+        _require(bool(item.isfinite().all()), "finite numbers; find where others come from, with numpy.isfinite")
 
 
 def _embedding_bag(values: Values) -> None:
@@ -170,15 +168,20 @@ def _lu(values: Values) -> None:
     _within(pivots, 1, matrix.shape[-2], "pivots")
 
 
-def _matrix_power(values: Values) -> None:
-    # torch negates n until it is positive, which it never is for the smallest int64.
-    _require(values["n"] != -(2**63), "n above -2**63")
-
-
 def _pack_padded_sequence(values: Values) -> None:
     x = values["input"]
     _require(x.dim() >= 2, "an input of two dimensions or more")
     _within(values["lengths"], 1, x.shape[1 if values.get("batch_first") else 0], "lengths")
+
+
+def _orders(summed: Callable[[torch.Tensor], torch.Tensor], values: Values) -> None:
+    # torch computes the polynomials of all lower orders too, until one is NaN, where it has no closed form.
+    x, n = torch.broadcast_tensors(*(torch.as_tensor(values[name], dtype=torch.float64) for name in ("x", "n")))
+    _require(float(n[summed(x) & (n > 0) & (n < 2**63)].sum()) <= 2**30, "orders n with a sum of at most 2**30")
+
+
+def _near(x: torch.Tensor) -> torch.Tensor:
+    return (x != 0) & (x.abs() < 1e-7)
 
 
 def _packed(values: Values) -> None:
@@ -192,20 +195,6 @@ def _packed(values: Values) -> None:
 
 def _pdist(values: Values) -> None:
     _require(values["self"].dim() == 2, "a matrix")
-
-
-def _polynomial(values: Values, everywhere: bool = True) -> None:
-    # torch computes all lower orders too, Chebyshev's only where rounding puts x at the end of an interval.
-    x, n = torch.broadcast_tensors(*(torch.as_tensor(values[name], dtype=torch.float64) for name in ("x", "n")))
-    distance = (x - x.round()).abs()
-    summed = x.isfinite() if everywhere else (distance > 0) & (distance < 1e-7)
-    orders = n[summed & (n > 0) & (n < 2**63)]
-    _require(float(orders.sum()) <= 2**30, "orders n with a sum of at most 2**30")
-
-
-def _random(values: Values) -> None:
-    # torch searches for the next larger number in an endless loop, and here there is none.
-    _require(values.get("from") != 2**63 - 1, "an argument from below 2**63 - 1")
 
 
 def _recurrent(values: Values) -> None:
@@ -245,28 +234,37 @@ def _weight_norm(values: Values) -> None:
         _require(g.numel() == v.shape[dim], f"{v.shape[dim]} numbers in g, not {g.numel()}")
 
 
+# By patterns of the names of integers: sizes, counts and choices, with the numbers of which torch's kernels are right.
 _BOUNDS = (
     # A kernel visits every place of a window, also those outside of the tensor.
-    (r"kernel\w*|window\w*", 2**24),
+    (r"kernel\w*|window\w*", 0, 2**24),
+    # torch multiplies them by one another.
     (
-        r"dilations?|(output_)?paddings?|num\w*|n_\w+|groups?|\w*(bins|steps|sections|chunks|layers|counts?|factors?)",
-        2**31 - 1,
+        r"dilation|(output_)?padding|num\w*|n_\w+|\w*(groups?|bins|steps|sections|chunks|counts?|factor)",
+        -(2**31),
+        2**31,
     ),
     # More than any memory holds.
-    (r"size|(split_)?sizes|s|N|C|HxW|\w*(shape|lengths?)", 2**40),
+    (r"size|(split_)?sizes|s|N|C|HxW|\w*(shape|lengths?)", -(2**40), 2**40),
+    # torch returns uninitialized memory for others.
+    (r"(interpolation|padding)_mode", 0, 2),
+    # torch negates n until it is positive, which it never is for the smallest int64.
+    (r"n", 1 - 2**63, 2**63 - 1),
+    # torch searches for the next larger number in an endless loop, and here there is none.
+    (r"from", -(2**63), 2**63 - 2),
 )
-"""Patterns of the names of integers that are sizes and counts, and their bounds, within which no product wraps."""
 
 # By patterns of what torch spells: the operator's name where its arguments do not tell what it does with them.
 _CHECKS: tuple[tuple[str, Callable[[Values], None]], ...] = (
     (r"(::|_)eig(vals)?[.(]", _eigenvalues),
-    (r"^aten::\w*(laguerre|legendre)\w*[.(].* n\b", _polynomial),
-    (r"^aten::\w*chebyshev\w*[.(].* n\b", functools.partial(_polynomial, everywhere=False)),
+    (r"^aten::\w+_legendre_.* n\b", functools.partial(_orders, lambda x: (x.abs() < 1.001) & (x.abs() != 1))),
+    (r"^aten::\w+_laguerre_.* n\b", functools.partial(_orders, lambda x: (x > -0.001) & (x != 0) & (x < torch.inf))),
+    (r"^aten::special_chebyshev_.* n\b", functools.partial(_orders, lambda x: _near(x.abs() - 1))),
+    (r"^aten::\w+_shifted_chebyshev_.* n\b", functools.partial(_orders, lambda x: _near(x) | _near(x - 1))),
     (r"^aten::.*Tensor input,.* float momentum,", _batch_norm),
     (r"^aten::.*Tensor\[\] params, bool has_biases, \w+ num_layers,", _recurrent),
     (r"^aten::.*Tensor (LU|LU_data), Tensor (LU_)?pivots\b", _lu),
     (r"^aten::.*Tensor LD, Tensor pivots\b", _ldl),
-    (r"^aten::(linalg_)?matrix_power\(", _matrix_power),
     (r"^aten::.*\] output_size,.* float\? scales", _upsample),
     (r"^aten::.*Tensor v, Tensor g, int dim\b", _weight_norm),
     (r"^aten::.*Tensor\? offs\b", _grouped_mm),
@@ -279,7 +277,6 @@ _CHECKS: tuple[tuple[str, Callable[[Values], None]], ...] = (
     (r"^aten::.*str\? rounding_mode\b", _divide),
     (r"^aten::.*Tensor indices, Tensor offsets\b", _embedding_bag),
     (r"^aten::lcm\(", _lcm),
-    (r"^aten::.*\bint from\b", _random),
     (r"^aten::.*(Tensor|[iI]nt) repeats\b", _repeat_interleave),
     (r"^aten::.*Tensor key, Tensor value\b", _attention),
 )

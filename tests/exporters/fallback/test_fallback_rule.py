@@ -290,7 +290,9 @@ for bad in (torch.nan, torch.inf):
 attempt("aten::linalg_eigvals", self=I([[1e30, 2.5], [7, 1e30]]))
 attempt("aten::max_pool1d", self=F(2, 3), kernel_size=[2**63 - 1], stride=[2], padding=[5], ceil_mode=True)
 attempt("aten::avg_pool1d", self=F(2, 3), kernel_size=[3], padding=[2**40])
-attempt("aten::special_laguerre_polynomial_l.n_scalar", x=F(2), n=2**40)
+attempt("aten::grid_sampler", input=image, grid=F(2, 3, 3, 2), interpolation_mode=3, padding_mode=0, align_corners=True)
+attempt("aten::special_laguerre_polynomial_l.n_scalar", x=I([0.5]), n=2**40)
+attempt("aten::special_laguerre_polynomial_l.n_scalar", x=I([0, -3, torch.inf]), n=2**40)
 attempt("aten::special_legendre_polynomial_p", x=F(2) / 9, n=I([5, 2**40]))
 attempt("aten::special_legendre_polynomial_p", x=F(2) / 9, n=I([5, 100]))
 attempt("aten::special_shifted_chebyshev_polynomial_u.n_scalar", x=I([1e-30]), n=2**62)
@@ -336,9 +338,9 @@ InputError aten::gru: expected positive batch_sizes in descending order
 RuntimeError aten::batch_norm() is missing value for argument 'weight'. Declaration: aten::batch_norm(Tensor input, \
 Tensor? weight, Tensor? bias, Tensor? running_mean, Tensor? running_var, bool training, float momentum, float eps, \
 bool cudnn_enabled) -> Tensor
-InputError aten::linalg_matrix_power: expected n above -2**63
-InputError aten::matrix_power: expected n above -2**63
-InputError aten::random: expected an argument from below 2**63 - 1
+InputError aten::linalg_matrix_power: expected n in -9223372036854775807..9223372036854775807, not -9223372036854775808
+InputError aten::matrix_power: expected n in -9223372036854775807..9223372036854775807, not -9223372036854775808
+InputError aten::random: expected from in -9223372036854775808..9223372036854775806, not 9223372036854775807
 InputError aten::binomial: expected a count without NaN
 InputError aten::_pdist_forward: expected a matrix
 InputError aten::repeat_interleave: expected repeats with a sum below 2**62
@@ -366,9 +368,11 @@ InputError aten::_linalg_eigvals: expected finite numbers; find where others com
 InputError aten::linalg_eigvals: expected finite numbers; find where others come from, with numpy.isfinite
 InputError aten::_linalg_eigvals: expected finite numbers; find where others come from, with numpy.isfinite
 ran
-InputError aten::max_pool1d: expected kernel_size in -16777216..16777216, not 9223372036854775807
-InputError aten::avg_pool1d: expected padding in -2147483647..2147483647, not 1099511627776
+InputError aten::max_pool1d: expected kernel_size in 0..16777216, not 9223372036854775807
+InputError aten::avg_pool1d: expected padding in -2147483648..2147483648, not 1099511627776
+InputError aten::grid_sampler: expected interpolation_mode in 0..2, not 3
 InputError aten::special_laguerre_polynomial_l: expected orders n with a sum of at most 2**30
+ran
 InputError aten::special_legendre_polynomial_p: expected orders n with a sum of at most 2**30
 ran
 InputError aten::special_shifted_chebyshev_polynomial_u: expected orders n with a sum of at most 2**30
@@ -428,9 +432,9 @@ attempt("aten::last_a(Tensor self, int[1] kernel_size)", '{"self": {"tensor": 0}
 """
 
 STOPPED = """
-InputError {0}::pool_a: expected kernel_size in -16777216..16777216, not 9223372036854775807
-InputError {0}::pool_b: expected dilation in -2147483647..2147483647, not 9223372036854775807
-InputError {0}::split_a: expected num_parts in -2147483647..2147483647, not -9223372036854775807
+InputError {0}::pool_a: expected kernel_size in 0..16777216, not 9223372036854775807
+InputError {0}::pool_b: expected dilation in -2147483648..2147483648, not 9223372036854775807
+InputError {0}::split_a: expected num_parts in -2147483648..2147483648, not -9223372036854775807
 InputError {0}::pad_a: expected length in -1099511627776..1099511627776, not 9223372036854775807
 InputError {0}::general_eigvals: expected finite numbers; find where others come from, with numpy.isfinite
 """
