@@ -234,20 +234,14 @@ def _weight_norm(values: Values) -> None:
         _require(g.numel() == v.shape[dim], f"{v.shape[dim]} numbers in g, not {g.numel()}")
 
 
-# By patterns of the names of integers: sizes, counts and choices, with the numbers of which torch's kernels are right.
+# By patterns of the names of integers: sizes and counts, with the numbers for which torch's kernels return.
 _BOUNDS = (
     # A kernel visits every place of a window, also those outside of the tensor.
-    (r"kernel\w*|window\w*", 0, 2**24),
+    (r"kernel\w*|window\w*", -(2**24), 2**24),
     # torch multiplies them by one another.
-    (
-        r"dilation|(output_)?padding|num\w*|n_\w+|\w*(groups?|bins|steps|sections|chunks|counts?|factor)",
-        -(2**31),
-        2**31,
-    ),
+    (r"dilation|n(um)?_\w+|\w*(padding|groups?|bins|steps|sections|chunks|counts?|factor)", -(2**31), 2**31),
     # More than any memory holds.
     (r"size|(split_)?sizes|s|N|C|HxW|\w*(shape|lengths?)", -(2**40), 2**40),
-    # torch returns uninitialized memory for others.
-    (r"(interpolation|padding)_mode", 0, 2),
     # torch negates n until it is positive, which it never is for the smallest int64.
     (r"n", 1 - 2**63, 2**63 - 1),
     # torch searches for the next larger number in an endless loop, and here there is none.
@@ -270,6 +264,9 @@ _CHECKS: tuple[tuple[str, Callable[[Values], None]], ...] = (
     (r"^aten::.*Tensor\? offs\b", _grouped_mm),
     (r"^aten::.*Tensor input, Tensor lengths\b", _pack_padded_sequence),
     (r"^aten::.*Tensor data, Tensor batch_sizes\b", _packed),
+    # torch returns uninitialized memory for other modes.
+    (r"^aten::.*int interpolation_mode\b", functools.partial(_bounded, "interpolation_mode", 0, 2)),
+    (r"^aten::.*int padding_mode\b", functools.partial(_bounded, "padding_mode", 0, 2)),
     (r"^aten::_pdist_forward\(", _pdist),
     (r"^aten::.*int\? divisor_override\b", _average_pool),
     (r"^aten::.*Tensor count\b", _binomial),
