@@ -207,6 +207,19 @@ def is_due_to(error: BaseException | None, kind: type[BaseException]) -> bool:
     return error is not None
 
 
+def on_unraisable(unraisable: Any) -> None:
+    """Count what arrived where Python cannot raise it: in a finalizer of its own, but never in one of pyops."""
+    arrived_in_python = getattr(unraisable.object, "__module__", None) in ("_weakrefset", "threading")
+    error, thread = unraisable.exc_value, threading.current_thread()
+    if not arrived_in_python:
+        problems.append(f"{unraisable.err_msg} {unraisable.object}: {''.join(traceback.format_exception(error))}")
+    elif is_due_to(error, SignalError):
+        arrived["SignalError"] += 1
+    elif isinstance(thread, Worker):
+        thread.received += 1
+        thread.is_ready = True
+
+
 class Worker(threading.Thread):
     """A thread that acts, and receives exceptions from another one."""
 
@@ -348,6 +361,7 @@ sessions: dict[str, pyops.InferenceSession] = {}
 def main() -> None:
     random.seed(SEED)
     warnings.simplefilter("ignore")
+    sys.unraisablehook = on_unraisable
     faulthandler.dump_traceback_later(LONGEST, exit=True)
     declare()
     declare_once()
