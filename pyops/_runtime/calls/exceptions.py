@@ -45,13 +45,6 @@ def remember(error: BaseException) -> None:
         _last_of_others = _last.error
 
 
-def store(error: BaseException) -> str:
-    """Store an exception; return the status message for it, which runs none of the exception's own code."""
-    number = next(_ids)
-    stored[number] = error
-    return f"{_mark(number)} {type(error).__name__}"
-
-
 def describe(error: BaseException) -> str:
     """Return the text and the traceback of an exception, as a status message."""
     # Unlike str(), these functions tolerate an exception whose __str__ raises.
@@ -64,13 +57,9 @@ def describe(error: BaseException) -> str:
 
 
 def reserve() -> tuple[int, str]:
-    """Return an unused id and the status message for it, for an exception raised later."""
+    """Return an unused id and the status message for it, for an exception that will be stored under it."""
     number = next(_ids)
-    return number, f"{_mark(number)} an exception whose text could not be formatted"
-
-
-def _mark(number: int) -> str:
-    return f"[pyops exception {number}]"
+    return number, f"[pyops exception {number}]"
 
 
 def _from_kernel(step: TracebackType | None) -> TracebackType | None:
@@ -90,7 +79,11 @@ def take(message: str) -> BaseException | None:
     to the exception.
     """
     taken = [stored.pop(int(number), None) for number in _MARK.findall(message)]
-    return next((error for error in taken if error is not None), None)
+    for error in taken:
+        if error is not None:
+            remember(error)
+            return error
+    return None
 
 
 def is_of_onnxruntime(error: Exception) -> bool:

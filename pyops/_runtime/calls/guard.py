@@ -19,9 +19,10 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import PYFUNCTYPE, c_void_p, py_object, pythonapi
+from textwrap import indent
 from types import FrameType
 from typing import Any
 
@@ -77,18 +78,20 @@ def signals_deferred() -> Iterator[None]:
             deferral.deliver()
 
 
+_serve: Callable[..., Generator[Any, Any, None]]
+
+
 class Guard:
-    """A callback that returns its target's result, or a reporter's value for an exception.
+    """A callback that returns its target's result, or a value for an exception.
 
     Parameters
     ----------
     target : callable
         Gets what C passes, as one object. It may raise anything.
     reporter : object
-        Converts exceptions to return values for C (an ``OrtStatus*``). `report` takes an exception and what C passed,
-        None if that is unknown; an exception in it is reported in place of the first, unless it is for lack of memory
-        or stack. `spare` returns a value prepared for an exception that cannot be reported, with an id, and `slots` is
-        the mapping that takes those exceptions by id.
+        Makes return values for C (an ``OrtStatus*``) of exceptions. `report` takes an exception and what C passed, None
+        if that is unknown. If it returns None, or fails, the value is one that `spare` has prepared, with an id, and
+        the exception is in the mapping `slots` under that id.
 
     Attributes
     ----------
@@ -103,7 +106,11 @@ class Guard:
                     self.arm()
                 return target(call)
             except BaseException as error:  # C cannot receive one
-                return reporter.report(error, call)
+                answer = reporter.report(error, call)
+                if answer is None:
+                    answer, number = reporter.spare()
+                    reporter.slots[number] = error
+                return answer
 
         class Callback(threading.local):
             take: Any = itertools.repeat(unguarded).__next__
@@ -127,80 +134,76 @@ class Guard:
         while len(self._spares) < _SPARES:
             self._spares.append(self._reporter.spare())
         while len(pool) < _SUSPENDED:
-            generator = self._serve(pool)
+            generator = _serve(self._target, self._reporter, self._spares, pool, self._fill)
             next(generator)
             generator.send(generator.send)
 
-    def _serve(self, pool: deque[Any]) -> Generator[Any, Any, None]:
-        target, reporter = self._target, self._reporter
-        spares, slots = self._spares, reporter.slots
-        own = yield None
-        call: Any = None
-        answer: Any = None
-        error: BaseException | None = None
-        earlier: BaseException | None = None
-        failed = 0
-        is_taken = True
-        # Each level catches exceptions raised while the inner level handles one; even a loop's backward jump is a point
-        # where one may be raised. Of two exceptions, the later wins, as everywhere in Python, but a failure to report
-        # an exception does not hide it. The handlers call nothing, because the end of a call is such a point, too.
-        while True:
-            try:
-                while True:
-                    try:
-                        while True:
-                            try:
-                                while True:
-                                    if error is not None:
-                                        is_taken = own not in pool
-                                        if failed < _ATTEMPTS:
-                                            failed += 1
-                                            if earlier is not None and error.__context__ is None:
-                                                error.__context__ = earlier
-                                            answer = reporter.report(error, call)
-                                        else:  # too close to the recursion limit to call a function, for example
-                                            answer, number = spares.pop()
-                                            slots[number] = error
-                                        error, earlier, failed = None, None, 0
-                                    call = None
-                                    if is_taken:
-                                        is_taken = False
-                                        # At the other end: whoever enters before the yield takes another one.
-                                        pool.appendleft(own)
-                                    call = yield answer
-                                    is_taken = True
-                                    answer = None
-                                    if len(pool) < _SUSPENDED:
-                                        self._fill(pool)
-                                    try:
-                                        answer = target(call)
-                                    except GeneratorExit as caught:  # the kernel's own, not this generator's
-                                        error = caught
-                            except GeneratorExit:
-                                raise
-                            except (RecursionError, MemoryError) as caught:
-                                error = caught if error is None else error
-                            except BaseException as caught:
-                                error, earlier = caught, error
-                    except GeneratorExit:
-                        raise
-                    except (RecursionError, MemoryError) as caught:
-                        error = caught if error is None else error
-                    except BaseException as caught:
-                        error, earlier = caught, error
-            except GeneratorExit:
-                raise
-            except (RecursionError, MemoryError) as caught:
-                error = caught if error is None else error
-            except BaseException as caught:
-                error, earlier = caught, error
 
-
-_ATTEMPTS = 8
 # How many generators are left in a thread's pool while one runs: as many handlers may enter within each other's first
 # instructions.
 _SUSPENDED = 8
 _SPARES = 32
+# As many exceptions may come one right after the other. Each level catches those that are raised while the inner level
+# handles one: even a loop's backward jump is a point where one may be raised. The handlers call nothing, because the
+# end of a call is such a point, too.
+_LEVELS = 8
+_LEVEL = """
+while True:
+    try:
+{inner}
+    except GeneratorExit:
+        raise
+    except (RecursionError, MemoryError) as caught:
+        errors = errors or (caught,)
+    except BaseException as caught:
+        errors += (caught,)
+"""
+_CALL = f"""
+while True:
+    if errors:
+        is_taken, answer = own not in pool, None
+        if not is_reported:
+            is_reported = True
+            answer = report(errors, call)
+        if answer is None:
+            answer, number = spares.pop() if spares else reporter.spare()
+            slots[number] = errors[-1]
+        errors, is_reported = (), False
+    call = None
+    if is_taken:
+        is_taken = False
+        pool.appendleft(own)  # at the other end: whoever enters before the yield takes another one
+    call = yield answer
+    is_taken, answer = True, None
+    if len(pool) < {_SUSPENDED} or len(spares) < {_SPARES // 2}:
+        fill(pool)
+    try:
+        answer = target(call)
+    except GeneratorExit as caught:  # the kernel's own, not this generator's
+        errors += (caught,)
+"""
+_SERVE = """
+def _serve(target, reporter, spares, pool, fill):
+    report, slots = functools.partial(_report, reporter), reporter.slots
+    errors, is_reported, is_taken, answer, call = (), False, True, None, None
+    own = yield
+{levels}
+"""
+
+
+def _report(reporter: Any, errors: Sequence[BaseException], call: Any) -> Any:
+    # Of several exceptions, the last wins, as everywhere in Python.
+    for earlier, later in itertools.pairwise(errors):
+        if later.__context__ is None:
+            later.__context__ = earlier
+    return reporter.report(errors[-1], call)
+
+
+def _nested(levels: int) -> str:
+    return _LEVEL.format(inner=indent(_nested(levels - 1), " " * 8)) if levels else _CALL
+
+
+exec(_SERVE.format(levels=indent(_nested(_LEVELS), " " * 4)))
 
 
 def packing(callback: Any, count: int) -> Callable[..., Any]:

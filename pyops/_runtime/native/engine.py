@@ -155,13 +155,11 @@ class _Reporter:
     def __init__(self, is_raised: Callable[[Any], bool]) -> None:
         self._is_raised = is_raised
 
-    def report(self, error: BaseException, call: Any) -> int:
-        exceptions.remember(error)
+    def report(self, error: BaseException, call: Any) -> int | None:
         if self._is_raised(call):
-            return load().status(exceptions.store(error))
-        with (
-            signals_deferred()
-        ):  # traceback takes an exception raised meanwhile for a failure of an exception's __str__
+            return None
+        exceptions.remember(error)
+        with signals_deferred():  # traceback takes an exception that comes meanwhile for a failure of __str__
             message = exceptions.describe(error)
         return load().status(message)
 
@@ -177,8 +175,7 @@ class _Unreported(threading.local):
         self.slots: dict[int, BaseException] = {}
 
     def report(self, error: BaseException, call: Any) -> None:
-        exceptions.remember(error)
-        self.slots[next(_numbers)] = error
+        """Leave it to `check`."""
 
     def spare(self) -> tuple[int, int]:
         return 0, next(_numbers)
