@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
-from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
 from pyops.errors import GuardError
 
+from ._declarations import Number
+
 _LONGEST = 100
 
-Guarded = TypeVar(
-    "Guarded",
-    np.float16,
-    bfloat16,
-    np.float32,
-    np.float64,
-    np.int8,
-    np.int16,
-    np.int32,
-    np.int64,
-    np.uint8,
-    np.uint16,
-    np.uint32,
-    np.uint64,
-    np.bool,
-)
-Asked = TypeVar(
-    "Asked",
-    np.float16,
-    bfloat16,
-    np.float32,
-    np.float64,
-    np.int8,
-    np.int16,
-    np.int32,
-    np.int64,
-    np.uint8,
-    np.uint16,
-    np.uint32,
-    np.uint64,
-    np.bool,
-)
+if TYPE_CHECKING:  # where the constraints would have to be written out
+    Guarded = TypeVar("Guarded", bound=np.generic)
+    Asked = TypeVar("Asked", bound=np.generic)
+else:
+    Guarded, Asked = (TypeVar(name, *Number.__constraints__) for name in ("Guarded", "Asked"))
 
 
 @onnx_op("pyops::Guard")

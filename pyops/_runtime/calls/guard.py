@@ -78,67 +78,6 @@ def signals_deferred() -> Iterator[None]:
             deferral.deliver()
 
 
-_serve: Callable[..., Generator[Any, Any, None]]
-
-
-class Guard:
-    """A callback that returns its target's result, or a value for an exception.
-
-    Parameters
-    ----------
-    target : callable
-        Gets what C passes, as one object. It may raise anything.
-    reporter : object
-        Makes return values for C (an ``OrtStatus*``) of exceptions. `report` takes an exception and what C passed, None
-        if that is unknown. If it returns None, or fails, the value is one that `spare` has prepared, with an id, and
-        the exception is in the mapping `slots` under that id.
-
-    Attributes
-    ----------
-    callback : object
-        The callable to give to ctypes.
-    """
-
-    def __init__(self, target: Callable[[Any], Any], reporter: Any) -> None:
-        def unguarded(call: Any) -> Any:
-            try:
-                if sys._getframe().f_back is not None:  # a thread of Python's
-                    self.arm()
-                return target(call)
-            except BaseException as error:  # C cannot receive one
-                answer = reporter.report(error, call)
-                if answer is None:
-                    answer, number = reporter.spare()
-                    reporter.slots[number] = error
-                return answer
-
-        class Callback(threading.local):
-            take: Any = itertools.repeat(unguarded).__next__
-            # methodcaller is C code: calling the object takes one of this thread's generators and resumes it without
-            # executing a bytecode at which an exception could be raised.
-            __call__ = __rmatmul__ = property(operator.methodcaller("take"))
-
-        self.callback = Callback()
-        self._target = target
-        self._reporter = reporter
-        self._spares: deque[tuple[Any, int]] = deque()
-
-    def arm(self) -> None:
-        """Guard this thread's calls from now on."""
-        if "take" not in self.callback.__dict__:
-            pool: deque[Any] = deque()
-            self._fill(pool)
-            self.callback.take = pool.pop
-
-    def _fill(self, pool: deque[Any]) -> None:
-        while len(self._spares) < _SPARES:
-            self._spares.append(self._reporter.spare())
-        while len(pool) < _SUSPENDED:
-            generator = _serve(self._target, self._reporter, self._spares, pool, self._fill)
-            next(generator)
-            generator.send(generator.send)
-
-
 # How many generators are left in a thread's pool while one runs: as many handlers may enter within each other's first
 # instructions.
 _SUSPENDED = 8
@@ -203,7 +142,67 @@ def _nested(levels: int) -> str:
     return _LEVEL.format(inner=indent(_nested(levels - 1), " " * 8)) if levels else _CALL
 
 
-exec(_SERVE.format(levels=indent(_nested(_LEVELS), " " * 4)))
+_names: dict[str, Any] = {"__name__": __name__, "functools": functools, "_report": _report}
+exec(_SERVE.format(levels=indent(_nested(_LEVELS), " " * 4)), _names)
+_serve: Callable[..., Generator[Any, Any, None]] = _names["_serve"]
+
+
+class Guard:
+    """A callback that returns its target's result, or a value for an exception.
+
+    Parameters
+    ----------
+    target : callable
+        Gets what C passes, as one object. It may raise anything.
+    reporter : object
+        Makes return values for C (an ``OrtStatus*``) of exceptions. `report` takes an exception and what C passed, None
+        if that is unknown. If it returns None, or fails, the value is one that `spare` has prepared, with an id, and
+        the exception is in the mapping `slots` under that id.
+
+    Attributes
+    ----------
+    callback : object
+        The callable to give to ctypes.
+    """
+
+    def __init__(self, target: Callable[[Any], Any], reporter: Any) -> None:
+        def unguarded(call: Any) -> Any:
+            try:
+                if sys._getframe().f_back is not None:  # a thread of Python's
+                    self.arm()
+                return target(call)
+            except BaseException as error:  # C cannot receive one
+                answer = reporter.report(error, call)
+                if answer is None:
+                    answer, number = reporter.spare()
+                    reporter.slots[number] = error
+                return answer
+
+        class Callback(threading.local):
+            take: Any = itertools.repeat(unguarded).__next__
+            # methodcaller is C code: calling the object takes one of this thread's generators and resumes it without
+            # executing a bytecode at which an exception could be raised.
+            __call__ = __rmatmul__ = property(operator.methodcaller("take"))
+
+        self.callback = Callback()
+        self._target = target
+        self._reporter = reporter
+        self._spares: deque[tuple[Any, int]] = deque()
+
+    def arm(self) -> None:
+        """Guard this thread's calls from now on."""
+        if "take" not in self.callback.__dict__:
+            pool: deque[Any] = deque()
+            self._fill(pool)
+            self.callback.take = pool.pop
+
+    def _fill(self, pool: deque[Any]) -> None:
+        while len(self._spares) < _SPARES:
+            self._spares.append(self._reporter.spare())
+        while len(pool) < _SUSPENDED:
+            generator = _serve(self._target, self._reporter, self._spares, pool, self._fill)
+            next(generator)
+            generator.send(generator.send)
 
 
 def packing(callback: Any, count: int) -> Callable[..., Any]:
