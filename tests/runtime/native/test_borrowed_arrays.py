@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
+from pyops._runtime.native import kernel_node
 from pyops.errors import BorrowedArrayWarning
 from tests.helpers.models import chain
 
@@ -173,6 +174,22 @@ def test_an_exception_in_a_module_does_not_hide_what_a_kernel_keeps_there() -> N
     exec("def kernel(x):\n    global kept\n    kept = x\n    return x + 0", module)
     with pytest.warns(BorrowedArrayWarning, match="handed::Op kept"):
         session_with(module["kernel"]).run(None, {"x": X})
+
+
+def test_where_references_cannot_be_counted_kernels_get_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_node, "counts_references", lambda: False)
+    kept = []
+
+    @onnx_op("handed::Keep")
+    def keep(x: F32) -> F32:
+        kept.append(x)
+        return x + 0
+
+    session = pyops.InferenceSession(chain("Neg", "handed::Keep", "Neg"))
+    for factor in range(1, 20):
+        np.testing.assert_array_equal(session.run(None, {"x": X * factor})[0], X * factor)
+    assert not any(isinstance(array.base, memoryview) for array in kept)
+    np.testing.assert_array_equal(kept, [-X * factor for factor in range(1, 20)])
 
 
 def test_each_node_reports_a_kept_array_once() -> None:
