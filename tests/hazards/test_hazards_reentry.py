@@ -349,6 +349,32 @@ def test_a_setup_function_may_wait_for_a_thread_that_uses_its_options() -> None:
     run_script((OPS, script), "[1.0, 2.0, 3.0]")
 
 
+def test_a_setup_function_may_create_a_plain_session() -> None:
+    script = """
+        from typing import Any
+
+        own = pyops.register_custom_ops(onnxruntime.SessionOptions())
+        own.log_severity_level = 4
+
+        @onnx_op("hazards::Outer")
+        def outer(x: F32, *, state: Any = None) -> F32:
+            try:
+                state[1].run(None, {"x": x})
+            except Exception as error:
+                assert "ValueError: no" in str(error), error
+            return state[0].run(None, {"x": x})[0]
+
+        @outer.register_setup
+        def _():
+            return [onnxruntime.InferenceSession(chain(f"hazards::{name}").SerializeToString(), own)
+                    for name in ("Good", "Bad")]
+
+        run(create("Outer"))
+        print("right")
+    """
+    run_script((OPS, script), "right")
+
+
 def test_a_session_whose_setup_creates_it_again_is_a_recursion_error() -> None:
     script = """
         from typing import Any

@@ -10,31 +10,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from ctypes import c_void_p
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..calls import exceptions
 from ..calls.guard import Guard, packing, signals_deferred
 from .c_api import PROTOTYPES, api_from_table, load
-from .hosted_op import HostedOp, immortal, names, shown_only
+from .hosted_op import HostedOp, immortal, names, show_all, shown_only
 from .kernel_node import KernelNode
 from .node_info import infer_output_shapes
 
 _Callback = Callable[[int], int | None]
 # A session that a setup function creates is created on top of the stack of the first, which needs some 130 KB of it.
 _MOST_CREATIONS = 20
-
-
-class _Creation(NamedTuple):
-    """A `pyops.InferenceSession` that is being created.
-
-    Attributes
-    ----------
-    depth : int
-        The number of sessions that are being created in this thread.
-    """
-
-    depth: int
-    nodes: list[weakref.ref[KernelNode]]
 
 
 class _InPlainSession(functools.partial[None]):
@@ -68,12 +55,12 @@ class NativeEngine:
         self.registrations: dict[weakref.ref[Any], Any] = {}
         self.domains: dict[weakref.ref[Any], dict[str, int]] = {}
         self.released: list[weakref.ref[Any]] = []
-        self._creation: ContextVar[_Creation | None] = ContextVar("creation", default=None)
-        self._unreported = _Unreported()
+        self._created: ContextVar[list[weakref.ref[KernelNode]] | None] = ContextVar("created", default=None)
+        self._thread = _ThisThread()
         computes = self.computes
         self.compute_guard = Guard(lambda call: computes[call.first](call.second), _Reporter(self._is_raised))
-        infer_guard = Guard(self._infer_output_shapes, self._unreported)
-        create_guard = Guard(self._create_kernel, _Reporter(lambda _: self._creation.get() is not None))
+        infer_guard = Guard(self._infer_output_shapes, self._thread)
+        create_guard = Guard(self._create_kernel, _Reporter(lambda _: self._thread.depth > 0))
         self._creation_guards = infer_guard, create_guard
         functions: dict[str, Any] = {
             # A bound method of dict is C code, so no exception can be raised in this callback either.
@@ -103,27 +90,25 @@ class NativeEngine:
         RecursionError
             Too many sessions are being created within each other.
         """
-        # Nested, because a setup function may create a session too.
-        outer = self._creation.get()
-        depth = outer.depth + 1 if outer else 1
-        if depth > _MOST_CREATIONS:
+        depth, shown = self._thread.depth, names.shown  # nested, because a setup function may create a session too
+        if depth == _MOST_CREATIONS:
             raise RecursionError(
                 f"{_MOST_CREATIONS} sessions are being created within each other: a setup function or a kernel creates "
                 "a session of a model with its own op"
             )
         for guard in (self.compute_guard, *self._creation_guards):
             guard.arm()
-        shown = names.shown
-        token = self._creation.set(_Creation(depth, nodes))
+        token = self._created.set(nodes)
         try:
-            names.shown = shown_only(items)
+            self._thread.depth, names.shown = depth + 1, shown_only(items)
             yield
         finally:
-            names.shown = shown
-            self._creation.reset(token)
-            self._unreported.check()
+            self._thread.depth, names.shown = depth, shown
+            self._created.reset(token)
+            self._thread.check()
 
     def _infer_output_shapes(self, call: Any) -> None:
+        show_all()
         op = HostedOp.at(call.first).op
         if op.shape_function is not None:
             assert self.table is not None  # set by `native.session.ort_api`
@@ -132,12 +117,19 @@ class NativeEngine:
     def _create_kernel(self, arguments: tuple[Any, int, int, int, int]) -> None:
         _, hosted_op, table, info, out = arguments
         self.table = table
-        self._unreported.check()
-        op, creation = HostedOp.at(hosted_op), self._creation.get()
-        node = op.node_type(api_from_table(table), info, op)
-        self.computes[node.address] = node.function if creation else _InPlainSession(node.function)
-        if creation:
-            creation.nodes.append(weakref.ref(node))
+        self._thread.check()
+        show_all()
+        op, created = HostedOp.at(hosted_op), self._created.get()
+        try:
+            self._created.set(None)  # a setup function may create a plain session
+            node = op.node_type(api_from_table(table), info, op)
+        finally:
+            self._created.set(created)
+        if created is None:
+            self.computes[node.address] = _InPlainSession(node.function)
+        else:
+            self.computes[node.address] = node.function
+            created.append(weakref.ref(node))
         c_void_p.from_address(out).value = node.address
 
 
@@ -168,10 +160,17 @@ class _Reporter:
         return load().status(message), number
 
 
-class _Unreported(threading.local):
-    """A reporter for callbacks whose status ONNX Runtime ignores; the session's creation raises the exceptions."""
+class _ThisThread(threading.local):
+    """A reporter for callbacks whose status ONNX Runtime ignores; the session's creation raises the exceptions.
+
+    Attributes
+    ----------
+    depth : int
+        The number of sessions that are being created in this thread.
+    """
 
     def __init__(self) -> None:
+        self.depth = 0
         self.slots: dict[int, BaseException] = {}
 
     def report(self, error: BaseException, call: Any) -> None:

@@ -221,6 +221,14 @@ names = _Names()
 _name_callback = immortal(PROTOTYPES["GetName"](names))
 
 
+def show_all() -> None:
+    """Show all ops that plain onnxruntime sessions see, now that ONNX Runtime knows those of the session in creation.
+
+    The user's code, which is called from now on, may create a plain session.
+    """
+    names.shown = _Names.shown
+
+
 def show(items: Iterable[HostedOp], hidden: Iterable[HostedOp] = ()) -> None:
     """Show ops to plain onnxruntime sessions that are created from now on, and hide others."""
     for item in hidden:
