@@ -103,6 +103,7 @@ while True:
         is_taken, answer = own not in pool, None
         if not is_reported:
             is_reported = True
+            fill(pool)  # and the spares
             answer = report(errors, call)
         if answer is None:
             answer, number = spares.pop() if spares else reporter.spare()
@@ -114,7 +115,7 @@ while True:
         pool.appendleft(own)  # at the other end: whoever enters before the yield takes another one
     call = yield answer
     is_taken, answer = True, None
-    if len(pool) < {_SUSPENDED} or len(spares) < {_SPARES // 2}:
+    if len(pool) < {_SUSPENDED}:
         fill(pool)
     try:
         answer = target(call)

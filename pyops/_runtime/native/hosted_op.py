@@ -196,8 +196,9 @@ def immortal(callback: Any) -> int:
     return ctypes.cast(callback, c_void_p).value or 0
 
 
-# Names that no model uses: the ends of this text.
+# Names that no model uses: the ends of this text, the shortest first, as ONNX Runtime copies them.
 _HIDDEN = ctypes.create_string_buffer(b"-" * 2**16)
+_ENDS = range(addressof(_HIDDEN) + 2**16 - 1, addressof(_HIDDEN) - 1, -1)
 
 
 def shown_only(items: Iterable[HostedOp]) -> defaultdict[int, int]:
@@ -205,8 +206,7 @@ def shown_only(items: Iterable[HostedOp]) -> defaultdict[int, int]:
 
     ONNX Runtime cannot remove an operator from a domain; a hidden one has a name that no model uses.
     """
-    hiding = itertools.cycle(range(addressof(_HIDDEN), addressof(_HIDDEN) + 2**16)).__next__
-    return defaultdict(hiding, {item.address: addressof(item.name) for item in items})
+    return defaultdict(itertools.cycle(_ENDS).__next__, {item.address: addressof(item.name) for item in items})
 
 
 class _Names(threading.local):

@@ -237,18 +237,18 @@ def _create(
 
 def _registration(options: Any) -> Registration:
     arm()
-    pointer = session_options_pointer(options)
     with engine.lock:
         while engine.released:
             for domain in engine.domains.pop(engine.released.pop()).values():
                 load().ReleaseCustomOpDomain(domain)
-        found: Registration | None = engine.registrations.get(weakref.ref(options))
-        if found is None:
-            found = Registration(pointer)
+        found = isinstance(options, onnxruntime.SessionOptions) and engine.registrations.get(weakref.ref(options))
+        if not found:
+            found = Registration(session_options_pointer(options))
             # Only C code runs when the options are freed: what a signal's handler raises in a finalizer is lost.
             engine.registrations[weakref.ref(options, engine.registrations.pop)] = found
             engine.domains[weakref.ref(options, engine.released.append)] = found.domains
-        return found
+        registration: Registration = found
+        return registration
 
 
 def ort_api() -> Api:
