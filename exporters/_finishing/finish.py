@@ -8,7 +8,7 @@ from pyops._progress import step
 
 from .._lowering.emission import record_emission
 from .._lowering.explanations import unwrapping_errors
-from . import function_bodies, opset_imports, optimization
+from . import function_bodies, integer_division, opset_imports, optimization
 from .program import Program
 
 
@@ -20,6 +20,8 @@ def finish(
     optimize: bool,
 ) -> Program:
     """Capture a program, then add the functions and the opset imports that its nodes need, and optimize it.
+
+    At last, guard its integer divisions.
 
     Raises
     ------
@@ -41,4 +43,5 @@ def finish(
     opset_imports.validate_nodes(program.model, custom_opsets)
     if inlined and optimize:
         optimization.optimize(program.model)
+    integer_division.guard_divisions(program.model)
     return program

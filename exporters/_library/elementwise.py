@@ -49,38 +49,35 @@ def _subtract(self: Any, other: Any, *, alpha: Any = None) -> Any:
 
 
 def _shifted(direction: str) -> Callable[..., Any]:
-    """Return a translation of shifts; torch's exporter shifts uint8 as int8."""
+    """Return a translation of shifts; torch's exporter shifts uint8 as int8, and selects between short integers."""
 
     def translation(self: Any, other: Any) -> Any:
-        if promoted(self, other) != torch.uint8:
-            return NotImplemented
-        fixed = isinstance(other, int)
-        if fixed:
-            other = other if 0 <= other < 8 else 8
-        bits, places = promote(self, other)
-        shifted = onnx_ops.BitShift(bits, places, direction=direction)
-        if fixed and other < 8:
-            return shifted
-        # ONNX does not define a shift by more places than there are bits.
-        zero, width = (typed_constant(number, torch.uint8) for number in (0, 8))
-        return onnx_ops.Where(onnx_ops.Less(places, width), shifted, zero)
+        dtype = promoted(self, other)
+        # ONNX Runtime has few kernels for short integers.
+        wide, unsigned = (torch.int64, torch.uint64) if dtype == torch.int64 else (torch.int32, torch.uint32)
+        bits, places = (_converted(item, wide) for item in promote(self, other))
+        shifts_in_ones = direction == "RIGHT" and dtype.is_signed
+        if shifts_in_ones:
+            minus_one, is_below = typed_constant(-1, wide), onnx_ops.Less(bits, typed_constant(0, wide))
+            bits = onnx_ops.Where(is_below, onnx_ops.Sub(minus_one, bits), bits)
+        # ONNX Runtime shifts out all bits from the width on; a negative number of places is large without its sign.
+        shifted = onnx_ops.BitShift(*(_converted(item, unsigned) for item in (bits, places)), direction=direction)
+        result = _converted(shifted, wide)
+        if shifts_in_ones:
+            result = onnx_ops.Where(is_below, onnx_ops.Sub(minus_one, result), result)
+        return _converted(result, dtype)
 
     return translation
 
 
-def _shifted_tensors(direction: str, signed: str) -> Callable[..., Any]:
-    def translation(self: Any, other: Any) -> Any:
-        result = _shifted(direction)(self, other)
-        return by_torch(signed, *promote(self, other)) if result is NotImplemented else result
-
-    return translation
+def _converted(value: Any, dtype: torch.dtype) -> Any:
+    """Return a graph value converted to a dtype, whether or not its own is known."""
+    return onnx_ops.Cast(value, to=onnx_ir.DataType.from_numpy(numpy_dtype(dtype)))
 
 
 for _side in ("left", "right"):
-    lower(f"aten::__{_side[0]}shift__.Scalar", replaces=True)(_shifted(_side.upper()))
+    lower(f"aten::__{_side[0]}shift__", replaces=True)(_shifted(_side.upper()))
     lower(f"aten::bitwise_{_side}_shift", replaces=True)(_shifted(_side.upper()))
-    # torch's exporter has no translation of these.
-    lower(f"aten::__{_side[0]}shift__.Tensor")(_shifted_tensors(_side.upper(), f"aten::bitwise_{_side}_shift.Tensor"))
 
 
 def _differ(self: Any, other: Any) -> bool:
@@ -304,22 +301,20 @@ def _remainder(self: Any, other: Any) -> Any:
 @lower("aten::floor_divide", replaces=True)
 def _floor_divide(self: Any, other: Any) -> Any:
     # torch's exporter emits floor(x / y), where the quotient may be rounded to the next integer.
-    if not promoted(self, other).is_floating_point:
-        return NotImplemented
-    return _in_float32(_float_quotient, self, other)
+    if promoted(self, other).is_floating_point:
+        return _in_float32(_float_quotient, self, other)
+    return by_torch("aten::floor_divide", *promote(self, other))
 
 
 @lower("aten::div.Tensor_mode", replaces=True)
 @lower("aten::div.Scalar_mode", replaces=True)
 def _divide_in_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
-    dtype = promoted(self, other)
-    if rounding_mode == "floor" and dtype.is_floating_point:
+    if rounding_mode == "floor":
         return _floor_divide(self, other)
-    # torch's exporter divides integers in float32, which holds those of 16 bits.
-    if rounding_mode is None or dtype.is_floating_point or dtype.itemsize < 4:
+    # torch's exporter divides integers in float32.
+    if rounding_mode is None or promoted(self, other).is_floating_point:
         return NotImplemented
-    x, y = promote(self, other)
-    return onnx_ops.Div(x, y) if rounding_mode == "trunc" else by_torch("aten::floor_divide", x, y)
+    return onnx_ops.Div(*promote(self, other))
 
 
 def _float_remainder(x: Any, y: Any) -> Any:

@@ -35,7 +35,7 @@ def floored(x: Any, y: Any) -> torch.Tensor:
 
 DIVISIONS = (truncated, floored, torch.floor_divide, operator.floordiv, operator.mod, torch.remainder, torch.fmod)
 SHIFTS = (operator.lshift, operator.rshift, torch.bitwise_left_shift, torch.bitwise_right_shift)
-LINKS = (torch.add, torch.sub, torch.mul, torch.bitwise_xor, torch.maximum)
+LINKS = (torch.add, torch.sub, torch.mul)
 NUMBER_FIRST = (operator.floordiv, operator.mod, operator.lshift, operator.rshift, torch.remainder)
 SHAPES = (((6,), (6,)), ((2, 3), (3,)), ((4,), (3, 1)), ((), (5,)), ((5,), ()), ((), ()), ((0,), (0,)), ((3, 0), (1, 1)))
 
@@ -166,8 +166,11 @@ class Program(torch.nn.Module):
         )
         return f"{' then '.join(map(str, self.steps))} of {kinds}{how}"
 
+    def example(self) -> dict[str, torch.Tensor]:
+        return {name: torch.ones(self.shapes[name], dtype=self.dtypes[name]) for name in ("x" if self.held else "xy")}
+
     def exported(self) -> bytes:
-        example = {name: torch.ones(self.shapes[name], dtype=self.dtypes[name]) for name in ("x" if self.held else "xy")}
+        example = self.example()
         arguments: dict[str, Any] = {"dynamo": self.dynamo, "optimize": self.optimize}
         if self.is_dynamic() and self.dynamo:
             arguments["dynamic_shapes"] = {name: {0: torch.export.Dim("n")} for name in example}
@@ -189,9 +192,9 @@ def expected(program: Program, inputs: dict[str, torch.Tensor]) -> np.ndarray | 
 
 
 def is_right(answer: Any, wanted: np.ndarray | str) -> bool:
-    if isinstance(wanted, str):
-        # No number where torch has none; the message is ONNX Runtime's.
-        return isinstance(answer, str) and answer.startswith("raised: ") and "by zero" in answer
+    if isinstance(answer, str) and "by zero" in answer:
+        # ONNX Runtime also refuses a divisor of 0 that divides nothing.
+        return isinstance(wanted, str) or not wanted.size
     return isinstance(answer, np.ndarray) and answer.dtype == wanted.dtype and np.array_equal(answer, wanted)
 
 
@@ -218,6 +221,8 @@ def failures(seed: int, count: int, interpreter: str = sys.executable) -> list[s
     for index in range(count):
         program = Program(random.Random(rng.random()))
         samples = [program.inputs(rng) for _ in range(8)]
+        if isinstance(expected(program, program.example()), str):
+            continue  # a constant 0 divides
         try:
             model = program.exported()
         except Exception as error:
@@ -227,6 +232,8 @@ def failures(seed: int, count: int, interpreter: str = sys.executable) -> list[s
         cases.append((model, [{name: item.numpy() for name, item in sample.items()} for sample in samples]))
     for (index, program, samples), answers in zip(programs, ran(interpreter, cases), strict=True):
         wanted = [expected(program, sample) for sample in samples]
+        if isinstance(answers, str) and answers.startswith("not loaded"):
+            answers = [answers] * len(samples)
         if isinstance(answers, str):
             found.append(f"{seed}/{index} {program}: {answers}")
             continue
