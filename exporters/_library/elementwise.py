@@ -76,8 +76,8 @@ def _converted(value: Any, dtype: torch.dtype) -> Any:
 
 
 for _side in ("left", "right"):
-    lower(f"aten::__{_side[0]}shift__", replaces=True)(_shifted(_side.upper()))
-    lower(f"aten::bitwise_{_side}_shift", replaces=True)(_shifted(_side.upper()))
+    for _name in (f"aten::__{_side[0]}shift__", f"aten::bitwise_{_side}_shift"):
+        lower(_name, replaces=True)(_shifted(_side.upper()))
 
 
 def _differ(self: Any, other: Any) -> bool:

@@ -47,6 +47,16 @@ def _translations(_: int) -> Mapping[OpOverload, Callable[..., Any]]:
     }
 
 
+def integer_translations() -> Mapping[OpOverload, Callable[..., Any]]:
+    """Return the translations of operators that the TorchScript exporter translates wrongly for integers."""
+    wrong = ("floor_divide", "div", "__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift")
+    return {
+        target: translation
+        for target, translation in translations().items()
+        if qualified_name(target).partition("::")[2].partition(".")[0] in wrong
+    }
+
+
 def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:
     """Return every translation, for users who call ``torch.onnx.export`` themselves.
 

@@ -20,6 +20,7 @@ import torch
 from .._arguments import Constant, as_json, record_arguments
 from .._finishing.finish import finish
 from .._finishing.program import Model, Program
+from .._library.library import integer_translations
 from .._lowering.translations import registered
 from .._torch_private.exporter import default_opset
 from .._torch_private.torchscript import torchscript_opsets
@@ -50,7 +51,7 @@ def capture(
     """
     version = default_opset() if opset_version is None else opset_version
     _check(model, version, arguments)
-    table = {**registered(), **(custom_translation_table or {})}
+    table = {**integer_translations(), **registered(), **(custom_translation_table or {})}
     arguments |= {"opset_version": version, "input_names": input_names}
     given: Given = as_dicts((args, dict(kwargs or {})))
     return finish(

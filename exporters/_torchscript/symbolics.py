@@ -24,8 +24,12 @@ from .tracing import OPERATOR, TracedCalls
 
 _DOMAIN = "pyops.translated"
 
-# TorchScript traces torch.inverse as torch.linalg.inv, which it calls.
-_TRACED_AS = {"aten::inverse": "aten::linalg_inv"}
+# TorchScript traces torch.inverse as torch.linalg.inv, which it calls, and cuts off the underscore of in-place operators.
+_TRACED_AS = {
+    "aten::inverse": "aten::linalg_inv",
+    "aten::__lshift__": "aten::__lshift_",
+    "aten::__rshift__": "aten::__rshift_",
+}
 
 
 class Symbolics:
