@@ -43,6 +43,7 @@ _BODIES = {
     "Fmod": (_IS_LARGE, "times = Div(x, divisor) whole = Mul(times, divisor) z1 = Sub(x, whole)", "Mod<fmod = 1>"),
 }
 
+_SMALL = 2**30
 _MOVING = {"Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"}
 _OF_SIZES = _MOVING | {"Add", "Concat", "Div", "Max", "Min", "Mod", "Mul", "Shape", "Size"}
 
@@ -155,7 +156,7 @@ def _is_from_sizes(value: onnx_ir.Value, *, signed: bool) -> bool:
         value = pending.pop()
         node, found = value.producer(), _constant(value)
         if found is not None:
-            if not ((found >= (-(2**31) if signed else 0)) & (found < 2**31)).all():
+            if not ((found >= (1 - _SMALL if signed else 0)) & (found < _SMALL)).all():
                 return False
         elif node is None or node.domain or node.op_type not in operators:
             return False

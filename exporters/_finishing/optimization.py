@@ -16,6 +16,7 @@ from collections.abc import Container
 
 import numpy as np
 import onnx_ir
+from onnx_ir.convenience import get_const_tensor
 from onnx_ir.passes import common as passes
 from onnxscript.optimizer import fold_constants_ir
 from onnxscript.rewriter import RewritePass
@@ -88,4 +89,9 @@ def _run_passes(model: onnx_ir.Model) -> None:
 
 def _should_fold(node: onnx_ir.Node) -> bool | None:
     """Decide for ``fold_constants_ir`` on a node with constant inputs: False, or None to decide by their sizes."""
-    return None if not node.domain and node.op_type in _FOLDED else False
+    if node.domain or node.op_type not in _FOLDED:
+        return False
+    divisor = get_const_tensor(node.inputs[1]) if node.op_type in ("Div", "Mod") and node.inputs[1] else None
+    # NumPy divides integers by 0, which ONNX Runtime refuses.
+    is_refused = divisor is not None and divisor.dtype.is_integer() and not divisor.numpy().all()
+    return False if is_refused else None

@@ -1,0 +1,211 @@
+"""Integer divisions in exported models: none ends the process, and none differs from torch."""
+
+import operator
+
+import numpy as np
+import onnx
+import onnxscript
+import pytest
+import torch
+from onnxscript import opset18
+
+import exporters
+from exporters._finishing.integer_division import guard_divisions
+from tests.helpers.scripts import run_beside_torch
+from tests.helpers.tiers import exhaustive
+
+pytestmark = pytest.mark.usefixtures("own_registrations")
+
+mine = onnxscript.values.Opset("divisions", 1)
+
+
+@onnxscript.script(mine)
+def remainder_of(x, y):
+    return opset18.Mod(x, y, fmod=1)
+
+
+@onnxscript.script(mine)
+def part_of(x, y):
+    return opset18.Div(x, remainder_of(y, opset18.Add(y, y)))
+
+
+# Each is one expression of x and y, whose values are the smallest integer and -1 among others.
+TRAPS = """
+import logging, sys, warnings
+import numpy as np, onnxruntime, onnxscript, torch
+import exporters
+from onnxscript import opset18
+
+logging.disable(logging.CRITICAL)
+warnings.simplefilter("ignore")
+mine = onnxscript.values.Opset("divisions", 1)
+
+@onnxscript.script(mine)
+def quotient(x, y):
+    return opset18.Div(x, y)
+
+@exporters.register_translation("aten::gcd")
+def gcd(x, y):
+    return quotient(x, y)
+
+@exporters.register_translation("aten::lcm")
+def lcm(x, y):
+    return exporters.opset("", 18).Mod(x, y)
+
+class Model(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x, y):
+        return self.function(x, y)
+
+def floored(x, y):
+    return torch.div(x, y, rounding_mode="floor")
+
+def truncated(x, y):
+    return torch.div(x, y, rounding_mode="trunc")
+
+def branch(x, y):
+    return torch.cond(x.sum() > 0, lambda x, y: x // y, lambda x, y: x % y + x // y, (x, y))
+
+def ran(function, x, y, **options):
+    examples = torch.ones_like(x), torch.ones_like(y)
+    program = exporters.export(Model(function).eval(), examples, input_names=["x", "y"], **options)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    feeds = {"x": x.numpy(), "y": y.numpy()}
+    return session.run(None, {item.name: feeds[item.name] for item in session.get_inputs()})[0]
+
+for dtype in (torch.int32, torch.int64):
+    lowest = torch.iinfo(dtype).min
+    x, y = torch.tensor([lowest, lowest, 7, -7], dtype=dtype), torch.tensor([-1, 3, -1, 2], dtype=dtype)
+    for function in (floored, torch.floor_divide, torch.remainder, torch.fmod, branch,
+                     lambda x, y: x // -1, lambda x, y: x % -1, lambda x, y: torch.fmod(x, -1),
+                     lambda x, y: lowest // y, lambda x, y: x // torch.tensor([-1, 3, -1, 2], dtype=dtype)):
+        for options in ({}, {"optimize": False}, {"dynamo": False}):
+            if function is branch and "dynamo" in options:
+                continue
+            np.testing.assert_array_equal(ran(function, x, y, **options), function(x, y).numpy())
+    # Where torch ends the process too, and where a user's nodes divide.
+    wanted = [lowest, -(-lowest // 3), -7, -3]
+    for options in ({}, {"optimize": False}, {"dynamo": False}, {"keep_functions": True}):
+        for function in (truncated, torch.gcd):
+            assert ran(function, x, y, **options).tolist() == wanted, (function, options)
+        assert ran(torch.lcm, x, y, **options).tolist() == torch.remainder(x, y).tolist()
+print("all ran")
+"""
+
+
+def test_the_smallest_integer_by_minus_one(tmp_path):
+    (tmp_path / "traps.py").write_text(TRAPS)  # onnxscript reads the functions' source
+    done = run_beside_torch("import traps", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "all ran\n"), done.stderr[-4000:]
+
+
+def exported(module, *args, **options):
+    return exporters.export(module, args, verbose=False, **options)
+
+
+def operators(program):
+    return [node.op_type for node in program.model_proto.graph.node]
+
+
+ONES = torch.ones(4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("function", "wanted"),
+    [
+        (lambda x: torch.div(x, 7, rounding_mode="trunc"), ["Div"]),
+        (lambda x: torch.div(x, -1, rounding_mode="trunc"), ["Mul"]),
+        (lambda x: torch.div(7, x, rounding_mode="trunc"), ["Div"]),
+        (lambda x: x % 7, ["Mod"]),
+        (lambda x: 7 % x, ["Mod"]),
+        (lambda x: torch.div(x, torch.tensor([1, 2, 3, 4]), rounding_mode="trunc"), ["Div"]),
+    ],
+)
+def test_a_constant_costs_nothing(model, function, wanted):
+    assert operators(exported(model(function), ONES)) == wanted
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, exhaustive(torch.int16), exhaustive(torch.uint8), torch.float32])
+def test_other_types_have_no_guard(model, dtype):
+    ones = torch.ones(3, dtype=dtype)
+    assert "If" not in operators(exported(model(lambda x, y: x % y), ones, ones))
+
+
+def test_sizes_have_no_guard(model):
+    def windows(x, y):
+        count = (x.shape[0] * 2 - 1) // y.shape[0] + x.shape[0] % y.shape[0]
+        return x[: x.shape[0] // (y.shape[0] + 1)].sum() + y.new_ones(-(-count // 2)).sum()
+
+    net = model(lambda x, y: windows(x, y))
+    program = exported(net, torch.ones(9), torch.ones(5), dynamic_shapes=({0: "n"}, {0: "m"}))
+    assert {"Div", "Mod"} & set(operators(program)) and "If" not in operators(program)
+    x, y = torch.ones(13), torch.ones(4)
+    assert program(x, y)[0] == windows(x, y)
+
+
+@pytest.mark.parametrize("mode", ["floor", "trunc"])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, exhaustive(torch.int16), exhaustive(torch.int64)])
+def test_a_divisor_of_zero_is_an_error(export, model, dtype, mode):
+    program = export(model(lambda x, y: torch.div(x, y, rounding_mode=mode)), (ONES.to(dtype), ONES.to(dtype)))
+    with pytest.raises(Exception, match="division by zero|modulo by zero"):
+        program(ONES.to(dtype), torch.tensor([1, 0, 1, 1], dtype=dtype))
+
+
+@pytest.mark.parametrize("division", [operator.floordiv, operator.mod])
+def test_a_constant_divided_by_zero_is_not_folded(model, division):
+    program = exported(model(lambda x: x + division(torch.tensor([7, 8]), torch.tensor([0, 1])).sum()), ONES)
+    with pytest.raises(Exception, match="by zero"):
+        program(ONES)
+
+
+def test_long_remainders_are_exact(export, model):
+    x = torch.tensor([2**62 + 1, -(2**62) - 1, 2**53 + 1, -(2**63), 5])
+    y = torch.tensor([3, 10, 2**53, -1, -3])
+    program = export(model(lambda x, y: torch.fmod(x, y)), (x, y))
+    assert program(x, y)[0].tolist() == torch.fmod(x, y).tolist()
+    # Releases of ONNX Runtime that compute the remainder in float64 do not compute these.
+    node = program.model_proto.graph.node[-1]
+    rare = next(item.g for item in node.attribute if item.name == "then_branch")
+    assert "Mod" not in [item.op_type for item in rare.node]
+
+
+def test_unsigned_remainders_have_no_sign():
+    text = """<ir_version: 8, opset_import: ["" : 18]>
+    g (uint64[n] x, uint64[n] y) => (uint64[n] z) { z = Mod<fmod = 1>(x, y) }"""
+    guarded = onnx_model(text)
+    assert [(node.op_type, len(node.attribute)) for node in guarded.graph.node] == [("Mod", 0)]
+
+
+def onnx_model(text):
+    import onnx_ir
+
+    model = onnx_ir.serde.deserialize_model(onnx.parser.parse_model(text))
+    guard_divisions(model)
+    return onnx_ir.serde.serialize_model(model)
+
+
+def test_empty_and_scalar_tensors(model):
+    program = exported(
+        model(lambda x, y: (x // y, x % y, torch.fmod(x, y))),
+        torch.ones(2, 3, dtype=torch.int64),
+        torch.ones(3, dtype=torch.int64),
+        dynamic_shapes=({0: "n", 1: "m"}, {0: "m"}),
+    )
+    for shape in [(0, 3), (2, 0), (1, 1)]:
+        x, y = torch.full(shape, -(2**63)), torch.full(shape[1:], -1)
+        for got, wanted in zip(program(x, y), (x // y, x % y, torch.fmod(x, y)), strict=True):
+            assert got.shape == wanted.shape and got.tolist() == wanted.tolist()
+    number = torch.tensor(-(2**63))
+    program = exported(model(lambda x, y: x // y), number, number)
+    assert program(number, torch.tensor(-1))[0] == number
+
+
+def test_functions_are_kept_unless_they_divide_integers(export, model):
+    exporters.register_translation("aten::maximum", lambda x, y: part_of(x, y))
+    for dtype, kept in [(torch.float32, True), (torch.int64, False), (torch.int16, True)]:
+        program = export(model(lambda x, y: torch.maximum(x, y)), (torch.ones(2, dtype=dtype),) * 2, keep_functions=True)
+        assert bool(program.model_proto.functions) == kept
+        assert np.all(program(torch.full((2,), 6, dtype=dtype), torch.full((2,), 2, dtype=dtype))[0].numpy() == 3)
