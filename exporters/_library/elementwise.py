@@ -48,36 +48,22 @@ def _subtract(self: Any, other: Any, *, alpha: Any = None) -> Any:
     return onnx_ops.Sub(*promote(self, other))
 
 
-def _shifted(direction: str) -> Callable[..., Any]:
+def _shifted(torch_op: str) -> Callable[..., Any]:
     """Return a translation of shifts; torch's exporter shifts uint8 as int8, and selects between short integers."""
 
     def translation(self: Any, other: Any) -> Any:
         dtype = promoted(self, other)
-        # ONNX Runtime has few kernels for short integers.
-        wide, unsigned = (torch.int64, torch.uint64) if dtype == torch.int64 else (torch.int32, torch.uint32)
-        bits, places = (_converted(item, wide) for item in promote(self, other))
-        shifts_in_ones = direction == "RIGHT" and dtype.is_signed
-        if shifts_in_ones:
-            minus_one, is_below = typed_constant(-1, wide), onnx_ops.Less(bits, typed_constant(0, wide))
-            bits = onnx_ops.Where(is_below, onnx_ops.Sub(minus_one, bits), bits)
-        # ONNX Runtime shifts out all bits from the width on; a negative number of places is large without its sign.
-        shifted = onnx_ops.BitShift(*(_converted(item, unsigned) for item in (bits, places)), direction=direction)
-        result = _converted(shifted, wide)
-        if shifts_in_ones:
-            result = onnx_ops.Where(is_below, onnx_ops.Sub(minus_one, result), result)
-        return _converted(result, dtype)
+        wide = torch.int64 if dtype == torch.int64 else torch.int32
+        shifted = by_torch(torch_op, *(cast(item, wide) for item in promote(self, other)))
+        shifted.dtype = onnx_ir.DataType.from_numpy(numpy_dtype(wide))
+        return cast(shifted, dtype)
 
     return translation
 
 
-def _converted(value: Any, dtype: torch.dtype) -> Any:
-    """Return a graph value converted to a dtype, whether or not its own is known."""
-    return onnx_ops.Cast(value, to=onnx_ir.DataType.from_numpy(numpy_dtype(dtype)))
-
-
 for _side in ("left", "right"):
     for _name in (f"aten::__{_side[0]}shift__", f"aten::bitwise_{_side}_shift"):
-        lower(_name, replaces=True)(_shifted(_side.upper()))
+        lower(_name, replaces=True)(_shifted(f"aten::bitwise_{_side}_shift.Tensor"))
 
 
 def _differ(self: Any, other: Any) -> bool:
@@ -293,9 +279,9 @@ def _logit(self: Any, eps: float | None = None) -> Any:
 @lower("aten::remainder", replaces=True)
 def _remainder(self: Any, other: Any) -> Any:
     # torch's exporter emits x - y * floor(x / y), which has no digits left where the quotient is large.
-    if not promoted(self, other).is_floating_point:
-        return NotImplemented
-    return _in_float32(_float_remainder, self, other)
+    if promoted(self, other).is_floating_point:
+        return _in_float32(_float_remainder, self, other)
+    return onnx_ops.Mod(*promote(self, other))
 
 
 @lower("aten::floor_divide", replaces=True)

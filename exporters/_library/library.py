@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -49,12 +50,8 @@ def _translations(_: int) -> Mapping[OpOverload, Callable[..., Any]]:
 
 def integer_translations() -> Mapping[OpOverload, Callable[..., Any]]:
     """Return the translations of operators that the TorchScript exporter translates wrongly for integers."""
-    wrong = ("floor_divide", "div", "__lshift__", "__rshift__", "bitwise_left_shift", "bitwise_right_shift")
-    return {
-        target: translation
-        for target, translation in translations().items()
-        if qualified_name(target).partition("::")[2].partition(".")[0] in wrong
-    }
+    wrong = re.compile(r"aten::(div|floor_divide|remainder|__[lr]shift__|bitwise_(left|right)_shift)(\.|$)")
+    return {target: found for target, found in translations().items() if wrong.match(qualified_name(target))}
 
 
 def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:

@@ -24,7 +24,7 @@ from .tracing import OPERATOR, TracedCalls
 
 _DOMAIN = "pyops.translated"
 
-# TorchScript traces torch.inverse as torch.linalg.inv, which it calls, and cuts off the underscore of in-place operators.
+# TorchScript traces torch.inverse as torch.linalg.inv, which it calls, and cuts off a last underscore.
 _TRACED_AS = {
     "aten::inverse": "aten::linalg_inv",
     "aten::__lshift__": "aten::__lshift_",

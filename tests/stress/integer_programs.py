@@ -37,7 +37,16 @@ DIVISIONS = (truncated, floored, torch.floor_divide, operator.floordiv, operator
 SHIFTS = (operator.lshift, operator.rshift, torch.bitwise_left_shift, torch.bitwise_right_shift)
 LINKS = (torch.add, torch.sub, torch.mul)
 NUMBER_FIRST = (operator.floordiv, operator.mod, operator.lshift, operator.rshift, torch.remainder)
-SHAPES = (((6,), (6,)), ((2, 3), (3,)), ((4,), (3, 1)), ((), (5,)), ((5,), ()), ((), ()), ((0,), (0,)), ((3, 0), (1, 1)))
+SHAPES = (
+    ((6,), (6,)),
+    ((2, 3), (3,)),
+    ((4,), (3, 1)),
+    ((), (5,)),
+    ((5,), ()),
+    ((), ()),
+    ((0,), (0,)),
+    ((3, 0), (1, 1)),
+)
 
 RUNNER = """
 import pickle, sys
@@ -112,7 +121,8 @@ class Program(torch.nn.Module):
         if self.held:
             self.register_buffer("y", self.draw("y", rng, zeros=rng.random() < 0.2))
         self.steps = [self.step(rng, DIVISIONS + SHIFTS)]
-        while rng.random() < 0.4:
+        # The TorchScript exporter promotes the operands of other calls otherwise than torch.
+        while rng.random() < 0.4 and (self.dynamo or self.dtypes["x"] == self.dtypes["y"]):
             self.steps.append(self.step(rng, rng.choice([LINKS, DIVISIONS, SHIFTS])))
 
     def step(self, rng: random.Random, functions: Any) -> Step:
@@ -121,9 +131,11 @@ class Program(torch.nn.Module):
             return Step(function, operand, False)
         bits = torch.iinfo(self.dtypes["x"]).bits
         number = rng.choice([-1, -1, 1, 2, 3, -3, 7, 100, -128, 0] if function in DIVISIONS else [0, 1, bits - 1, bits])
-        # One that the type holds.
-        number = max(number, torch.iinfo(self.dtypes["x"]).min)
-        return Step(function, number, function in NUMBER_FIRST and rng.random() < 0.4)
+        lowest = torch.iinfo(self.dtypes["x"]).min
+        number_first = function in NUMBER_FIRST and rng.random() < 0.4
+        if number_first and rng.random() < 0.3:
+            number = lowest
+        return Step(function, max(number, lowest), number_first)
 
     def draw(self, name: str, rng: random.Random, *, zeros: bool, size: int | None = None) -> torch.Tensor:
         info = torch.iinfo(self.dtypes[name])
@@ -131,7 +143,8 @@ class Program(torch.nn.Module):
         edges += [-1, -1, -1, -2, -info.bits] if info.min else []
         shape = self.shapes[name] if size is None else (size,)
         numbers = [
-            rng.choice(edges) if rng.random() < 0.7 else rng.randint(info.min, info.max) for _ in range(math.prod(shape))
+            rng.choice(edges) if rng.random() < 0.7 else rng.randint(info.min, info.max)
+            for _ in range(math.prod(shape))
         ]
         if not zeros:
             numbers = [number or 5 for number in numbers]

@@ -3,14 +3,12 @@
 import operator
 
 import numpy as np
-import onnx
 import onnxscript
 import pytest
 import torch
 from onnxscript import opset18
 
 import exporters
-from exporters._finishing.integer_division import guard_divisions
 from tests.helpers.scripts import run_beside_torch
 from tests.helpers.tiers import exhaustive
 
@@ -60,9 +58,6 @@ class Model(torch.nn.Module):
     def forward(self, x, y):
         return self.function(x, y)
 
-def floored(x, y):
-    return torch.div(x, y, rounding_mode="floor")
-
 def truncated(x, y):
     return torch.div(x, y, rounding_mode="trunc")
 
@@ -73,25 +68,28 @@ def ran(function, x, y, **options):
     examples = torch.ones_like(x), torch.ones_like(y)
     program = exporters.export(Model(function).eval(), examples, input_names=["x", "y"], **options)
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
-    feeds = {"x": x.numpy(), "y": y.numpy()}
-    return session.run(None, {item.name: feeds[item.name] for item in session.get_inputs()})[0]
+    return session.run(None, {"x": x.numpy(), "y": y.numpy()})
 
-for dtype in (torch.int32, torch.int64):
+for dtype in (torch.int64, torch.int32):
     lowest = torch.iinfo(dtype).min
     x, y = torch.tensor([lowest, lowest, 7, -7], dtype=dtype), torch.tensor([-1, 3, -1, 2], dtype=dtype)
-    for function in (floored, torch.floor_divide, torch.remainder, torch.fmod, branch,
-                     lambda x, y: x // -1, lambda x, y: x % -1, lambda x, y: torch.fmod(x, -1),
-                     lambda x, y: lowest // y, lambda x, y: x // torch.tensor([-1, 3, -1, 2], dtype=dtype)):
-        for options in ({}, {"optimize": False}, {"dynamo": False}):
-            if function is branch and "dynamo" in options:
-                continue
-            np.testing.assert_array_equal(ran(function, x, y, **options), function(x, y).numpy())
+    minus_ones = torch.tensor([-1, 3, -1, 2], dtype=dtype)
+
+    def defined(x, y):
+        floored = torch.div(x, y, rounding_mode="floor"), torch.div(x, -1, rounding_mode="floor"), x // y, lowest // y
+        return *floored, x % y, x % -1, torch.fmod(x, y), torch.fmod(x, -1), x // minus_ones
+
     # Where torch ends the process too, and where a user's nodes divide.
+    def others(x, y):
+        return truncated(x, y), torch.gcd(x, y), torch.lcm(x, y)
+
     wanted = [lowest, -(-lowest // 3), -7, -3]
-    for options in ({}, {"optimize": False}, {"dynamo": False}, {"keep_functions": True}):
-        for function in (truncated, torch.gcd):
-            assert ran(function, x, y, **options).tolist() == wanted, (function, options)
-        assert ran(torch.lcm, x, y, **options).tolist() == torch.remainder(x, y).tolist()
+    for options in [{}, {"optimize": False}, {"dynamo": False}][: 3 if dtype == torch.int64 else 1]:
+        for got, right in zip(ran(defined, x, y, **options), defined(x, y), strict=True):
+            np.testing.assert_array_equal(got, right.numpy())
+        found = ran(others, x, y, **options, keep_functions=True)
+        assert [item.tolist() for item in found] == [wanted, wanted, torch.remainder(x, y).tolist()], options
+np.testing.assert_array_equal(ran(branch, x, y)[0], branch(x, y).numpy())
 print("all ran")
 """
 
@@ -141,7 +139,8 @@ def test_sizes_have_no_guard(model):
 
     net = model(lambda x, y: windows(x, y))
     program = exported(net, torch.ones(9), torch.ones(5), dynamic_shapes=({0: "n"}, {0: "m"}))
-    assert {"Div", "Mod"} & set(operators(program)) and "If" not in operators(program)
+    assert {"Div", "Mod"} & set(operators(program))
+    assert "If" not in operators(program)
     x, y = torch.ones(13), torch.ones(4)
     assert program(x, y)[0] == windows(x, y)
 
@@ -150,7 +149,7 @@ def test_sizes_have_no_guard(model):
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, exhaustive(torch.int16), exhaustive(torch.int64)])
 def test_a_divisor_of_zero_is_an_error(export, model, dtype, mode):
     program = export(model(lambda x, y: torch.div(x, y, rounding_mode=mode)), (ONES.to(dtype), ONES.to(dtype)))
-    with pytest.raises(Exception, match="division by zero|modulo by zero"):
+    with pytest.raises(Exception, match="by zero"):
         program(ONES.to(dtype), torch.tensor([1, 0, 1, 1], dtype=dtype))
 
 
@@ -172,21 +171,6 @@ def test_long_remainders_are_exact(export, model):
     assert "Mod" not in [item.op_type for item in rare.node]
 
 
-def test_unsigned_remainders_have_no_sign():
-    text = """<ir_version: 8, opset_import: ["" : 18]>
-    g (uint64[n] x, uint64[n] y) => (uint64[n] z) { z = Mod<fmod = 1>(x, y) }"""
-    guarded = onnx_model(text)
-    assert [(node.op_type, len(node.attribute)) for node in guarded.graph.node] == [("Mod", 0)]
-
-
-def onnx_model(text):
-    import onnx_ir
-
-    model = onnx_ir.serde.deserialize_model(onnx.parser.parse_model(text))
-    guard_divisions(model)
-    return onnx_ir.serde.serialize_model(model)
-
-
 def test_empty_and_scalar_tensors(model):
     program = exported(
         model(lambda x, y: (x // y, x % y, torch.fmod(x, y))),
@@ -197,7 +181,8 @@ def test_empty_and_scalar_tensors(model):
     for shape in [(0, 3), (2, 0), (1, 1)]:
         x, y = torch.full(shape, -(2**63)), torch.full(shape[1:], -1)
         for got, wanted in zip(program(x, y), (x // y, x % y, torch.fmod(x, y)), strict=True):
-            assert got.shape == wanted.shape and got.tolist() == wanted.tolist()
+            assert got.shape == wanted.shape
+            assert got.tolist() == wanted.tolist()
     number = torch.tensor(-(2**63))
     program = exported(model(lambda x, y: x // y), number, number)
     assert program(number, torch.tensor(-1))[0] == number
@@ -206,6 +191,8 @@ def test_empty_and_scalar_tensors(model):
 def test_functions_are_kept_unless_they_divide_integers(export, model):
     exporters.register_translation("aten::maximum", lambda x, y: part_of(x, y))
     for dtype, kept in [(torch.float32, True), (torch.int64, False), (torch.int16, True)]:
-        program = export(model(lambda x, y: torch.maximum(x, y)), (torch.ones(2, dtype=dtype),) * 2, keep_functions=True)
+        program = export(
+            model(lambda x, y: torch.maximum(x, y)), (torch.ones(2, dtype=dtype),) * 2, keep_functions=True
+        )
         assert bool(program.model_proto.functions) == kept
         assert np.all(program(torch.full((2,), 6, dtype=dtype), torch.full((2,), 2, dtype=dtype))[0].numpy() == 3)
