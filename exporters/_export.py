@@ -89,8 +89,8 @@ def export(
         False selects the TorchScript exporter, with the same registrations. It takes ``dynamic_axes``
         instead of ``dynamic_shapes``.
     keep_functions : bool
-        Keep the onnxscript functions of `register_translation` as functions of the model; otherwise they are
-        inlined.
+        Keep the onnxscript functions of `register_translation` as functions of the model; otherwise, and if
+        one of them divides integers by a tensor, they are inlined.
     kernels : bool
         Export operators that torch's exporter does not support, and calls that it translates wrongly, as nodes
         of the ops in `pyops.kernels`. If False, an unsupported operator is an error. Ignored with ``dynamo=False``.

@@ -6,8 +6,6 @@ smallest integer and -1. Before 1.32, it computes Mod of int64 with ``fmod=1`` i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import onnx
 import onnx_ir
@@ -44,9 +42,9 @@ _PARTS = {
 }
 
 # Operators that compute sizes from sizes, with the number of inputs that are sizes.
-_OF_SIZES = {"Shape": 0, "Size": 0, "Concat": None, **dict.fromkeys(("Add", "Div", "Max", "Min", "Mod", "Mul"), 2)}
+_OF_SIZES: dict[str, int | None] = {"Shape": 0, "Size": 0, "Concat": None}
+_OF_SIZES |= dict.fromkeys(("Add", "Div", "Max", "Min", "Mod", "Mul"), 2)
 _OF_SIZES |= dict.fromkeys(("Gather", "Identity", "Reshape", "Slice", "Squeeze", "Unsqueeze"), 1)
-_OF_DIFFERENCES = {**_OF_SIZES, "Neg": 1, "Sub": 2}
 
 
 def guard_divisions(model: onnx_ir.Model) -> None:
@@ -57,56 +55,51 @@ def guard_divisions(model: onnx_ir.Model) -> None:
     if model.functions:
         whole = model.clone()
         InlinePass()(whole)
-        if len(_unsafe(whole)) > len(_unsafe(model)):
+        if len(_guards(whole)) > len(_guards(model)):
             InlinePass()(model)
-    unsafe = _unsafe(model)
-    for node in unsafe:
-        _make_safe(node, model)
-    if unsafe:
+    guards = _guards(model)
+    for number, (node, body) in enumerate(guards.items()):
+        node.domain, node.op_type = _DOMAIN, f"Guarded{number}"
+        node.attributes.clear()
+        text = _FUNCTION.format(opset=model.opset_imports[""], name=node.op_type, body=body)
+        function = onnx_ir.serde.deserialize_function(onnx.parser.parse_function(text))
+        model.functions[function.identifier()] = function
+    if guards:
         InlinePass(lambda function: function.domain == _DOMAIN)(model)
         NameFixPass()(model)
 
 
-def _unsafe(model: onnx_ir.Model) -> list[onnx_ir.Node]:
+def _guards(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
+    """Return the bodies of functions that are to replace divisions."""
     found = _divisions(model)
     if any(_dtype(node) is None for node in found):
         typed = model.clone()
         ShapeInferencePass()(typed)
         for node, same in zip(found, _divisions(typed), strict=True):
-            node.outputs[0].dtype = _dtype(same)
-    return [node for node in found if not _is_safe(node)]
+            node.outputs[0].type = same.outputs[0].type
+    return {node: body for node in found if (body := _guard(node)) is not None}
 
 
 def _divisions(model: onnx_ir.Model) -> list[onnx_ir.Node]:
     return [node for node in model.graph.all_nodes() if not node.domain and node.op_type in ("Div", "Mod")]
 
 
-def _is_safe(node: onnx_ir.Node) -> bool:
-    (x, y), dtype = node.inputs, _dtype(node)
+def _guard(node: onnx_ir.Node) -> str | None:
+    (x, y), dtype, operation = node.inputs, _dtype(node), node.op_type
     if node.attributes.get_int("fmod", 0):
-        return dtype != DataType.INT64
-    if dtype not in (DataType.INT32, DataType.INT64):
-        return True
+        operation = "Fmod"
+    if dtype != DataType.INT64 and (dtype != DataType.INT32 or operation == "Fmod"):
+        return None
     dividends, divisors = _constant(x), _constant(y)
-    has_lowest = dividends is None or (dividends == dtype.min).any()
-    has_minus_one = divisors is None or (divisors == -1).any()
-    return not (has_lowest and has_minus_one) or _is_from(_OF_SIZES, 0, y) or _is_from(_OF_DIFFERENCES, -(2**30), x)
-
-
-def _make_safe(node: onnx_ir.Node, model: onnx_ir.Model) -> None:
-    operation = "Fmod" if node.attributes.get_int("fmod", 0) else node.op_type
-    divisors, dtype = _constant(node.inputs[1]), _dtype(node)
-    assert dtype is not None
-    if operation != "Fmod" and divisors is not None and (divisors == -1).all():
-        name, body = f"{operation}ByMinusOne", _BY_MINUS_ONE[operation]
-    else:
-        name, (is_rare, safe, usual) = f"{operation}_{dtype.name}", _PARTS[operation]
-        body = _GUARDED.format(dtype=dtype.name.lower(), lowest=dtype.min, is_rare=is_rare, safe=safe, usual=usual)
-    text = _FUNCTION.format(opset=model.opset_imports[""], name=name, body=body)
-    function = onnx_ir.serde.deserialize_function(onnx.parser.parse_function(text))
-    model.functions[function.identifier()] = function
-    node.domain, node.op_type = _DOMAIN, name
-    node.attributes.clear()
+    if operation != "Fmod":
+        has_lowest = dividends is None or (dividends == dtype.min).any()
+        has_minus_one = divisors is None or (divisors == -1).any()
+        if not (has_lowest and has_minus_one) or _is_from_sizes(x) or _is_from_sizes(y):
+            return None
+        if divisors is not None and (divisors == -1).all():
+            return _BY_MINUS_ONE[operation]
+    is_rare, safe, usual = _PARTS[operation]
+    return _GUARDED.format(dtype=dtype.name.lower(), lowest=dtype.min, is_rare=is_rare, safe=safe, usual=usual)
 
 
 def _dtype(node: onnx_ir.Node) -> DataType | None:
@@ -118,14 +111,14 @@ def _constant(value: onnx_ir.Value | None) -> np.ndarray | None:
     return found.numpy() if found else None
 
 
-def _is_from(operators: Mapping[str, int | None], least: int, value: onnx_ir.Value | None) -> bool:
-    """Return whether a value is computed by these operators, from sizes and from constants that are not less."""
+def _is_from_sizes(value: onnx_ir.Value | None) -> bool:
+    """Return whether a value is computed from sizes and constants so that it is neither negative nor very large."""
     pending = [value]
     for item in pending:  # which grows
         found, node = _constant(item), item.producer() if item else None
-        if found is not None and ((found >= least) & (found < 2**30)).all():
+        if found is not None and ((found >= 0) & (found < 2**30)).all():
             continue
-        if node is None or node.domain or node.op_type not in operators:
+        if node is None or node.domain or node.op_type not in _OF_SIZES:
             return False
-        pending += [operand for operand in node.inputs[: operators[node.op_type]] if operand not in pending]
+        pending += [operand for operand in node.inputs[: _OF_SIZES[node.op_type]] if operand not in pending]
     return True
