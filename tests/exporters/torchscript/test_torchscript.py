@@ -436,3 +436,20 @@ def test_a_captured_program_needs_none(model):
     captured = torch.export.export(model(lambda x: x + 1), (torch.ones(2),))
     with pytest.raises(exporters.ExportError, match="this model is an ExportedProgram; leave out dynamo=False"):
         export(captured, ())
+
+
+def test_quotients_remainders_and_shifts_of_integers(model):
+    x, y = torch.tensor([-7, 7, -1], dtype=torch.int16), torch.tensor([2, -2, 20], dtype=torch.int16)
+    net = model(lambda x, y: (x // y, x % y, x >> y, x << y, torch.div(x, 2, rounding_mode="floor")))
+    program = exporters.export(net, (x, y), dynamo=False, verbose=False)
+    for got, wanted in zip(program(x, y), net(x, y), strict=True):
+        assert (got.dtype, got.tolist()) == (wanted.dtype, wanted.tolist())
+
+
+@pytest.mark.parametrize("opset_version", [11, 17])
+def test_an_older_opset_divides_as_torchs_exporter(model, opset_version):
+    net = model(lambda x, y: torch.div(x, y, rounding_mode="trunc"))
+    x, y = torch.tensor([-(2**63), 7]), torch.tensor([3, -2])
+    program = exporters.export(net, (x, y), dynamo=False, verbose=False, opset_version=opset_version)
+    assert "If" in [node.op_type for node in program.model_proto.graph.node]
+    assert program(torch.tensor([-(2**63), 7]), torch.tensor([-1, -2]))[0].tolist() == [-(2**63), -3]
