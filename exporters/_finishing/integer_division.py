@@ -13,6 +13,8 @@ from onnx_ir import DataType
 from onnx_ir.convenience import get_const_tensor
 from onnx_ir.passes.common import InlinePass, NameFixPass, ShapeInferencePass
 
+from pyops._onnx_schemas import register_schemas
+
 # Where a division may trap, its node becomes a call of a function, which is inlined.
 _DOMAIN = "pyops.division"
 _FUNCTION = """<domain: "pyops.division", opset_import: ["" : {opset}]>
@@ -74,7 +76,8 @@ def _guards(model: onnx_ir.Model) -> dict[onnx_ir.Node, str]:
     found = _divisions(model)
     if any(_dtype(node) is None for node in found):
         typed = model.clone()
-        ShapeInferencePass()(typed)
+        with register_schemas():
+            ShapeInferencePass()(typed)
         for node, same in zip(found, _divisions(typed), strict=True):
             node.outputs[0].type = same.outputs[0].type
     return {node: body for node in found if (body := _guard(node)) is not None}

@@ -444,12 +444,3 @@ def test_quotients_remainders_and_shifts_of_integers(model):
     program = exporters.export(net, (x, y), dynamo=False, verbose=False)
     for got, wanted in zip(program(x, y), net(x, y), strict=True):
         assert (got.dtype, got.tolist()) == (wanted.dtype, wanted.tolist())
-
-
-@pytest.mark.parametrize("opset_version", [11, 17])
-def test_an_older_opset_divides_as_torchs_exporter(model, opset_version):
-    net = model(lambda x, y: torch.div(x, y, rounding_mode="trunc"))
-    x, y = torch.tensor([-(2**63), 7]), torch.tensor([3, -2])
-    program = exporters.export(net, (x, y), dynamo=False, verbose=False, opset_version=opset_version)
-    assert "If" in [node.op_type for node in program.model_proto.graph.node]
-    assert program(torch.tensor([-(2**63), 7]), torch.tensor([-1, -2]))[0].tolist() == [-(2**63), -3]
