@@ -48,6 +48,14 @@ def _subtract(self: Any, other: Any, *, alpha: Any = None) -> Any:
     return onnx_ops.Sub(*promote(self, other))
 
 
+OF_INTEGERS: dict[str, Callable[..., Any]] = {}
+"""What the TorchScript exporter translates wrongly, by torch's names; for the other exporter, parts of it are rows."""
+
+
+def _unless(excluded: Callable[[torch.dtype], bool], translation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, other: NotImplemented if excluded(promoted(self, other)) else translation(self, other)
+
+
 def _shifted(torch_op: str) -> Callable[..., Any]:
     """Return a translation of shifts; torch's exporter shifts uint8 as int8, and selects between short integers."""
 
@@ -62,8 +70,12 @@ def _shifted(torch_op: str) -> Callable[..., Any]:
 
 
 for _side in ("left", "right"):
+    _shift = _shifted(f"aten::bitwise_{_side}_shift.Tensor")
     for _name in (f"aten::__{_side[0]}shift__", f"aten::bitwise_{_side}_shift"):
-        lower(_name, replaces=True)(_shifted(f"aten::bitwise_{_side}_shift.Tensor"))
+        OF_INTEGERS[_name] = _shift
+        lower(_name, replaces=True)(_unless(lambda dtype: dtype.itemsize >= 4, _shift))
+    # torch's exporter has no translation of these.
+    lower(f"aten::__{_side[0]}shift__.Tensor")(_shift)
 
 
 def _differ(self: Any, other: Any) -> bool:
@@ -276,7 +288,6 @@ def _logit(self: Any, eps: float | None = None) -> Any:
     return onnx_ops.Log(onnx_ops.Div(clamped, onnx_ops.Sub(one, clamped)))
 
 
-@lower("aten::remainder", replaces=True)
 def _remainder(self: Any, other: Any) -> Any:
     # torch's exporter emits x - y * floor(x / y), which has no digits left where the quotient is large.
     if promoted(self, other).is_floating_point:
@@ -284,12 +295,16 @@ def _remainder(self: Any, other: Any) -> Any:
     return onnx_ops.Mod(*promote(self, other))
 
 
-@lower("aten::floor_divide", replaces=True)
 def _floor_divide(self: Any, other: Any) -> Any:
     # torch's exporter emits floor(x / y), where the quotient may be rounded to the next integer.
     if promoted(self, other).is_floating_point:
         return _in_float32(_float_quotient, self, other)
     return by_torch("aten::floor_divide", *promote(self, other))
+
+
+for _name, _division in {"aten::remainder": _remainder, "aten::floor_divide": _floor_divide}.items():
+    OF_INTEGERS[_name] = _division
+    lower(_name, replaces=True)(_unless(lambda dtype: not dtype.is_floating_point, _division))
 
 
 @lower("aten::div.Tensor_mode", replaces=True)
@@ -301,6 +316,9 @@ def _divide_in_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
     if rounding_mode is None or promoted(self, other).is_floating_point:
         return NotImplemented
     return onnx_ops.Div(*promote(self, other))
+
+
+OF_INTEGERS |= dict.fromkeys(("aten::div.Tensor_mode", "aten::div.Scalar_mode"), _divide_in_mode)
 
 
 def _float_remainder(x: Any, y: Any) -> Any:

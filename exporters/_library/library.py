@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -46,12 +45,6 @@ def _translations(_: int) -> Mapping[OpOverload, Callable[..., Any]]:
         for target, row in found.items()
         if target is not None and (row.replaces or not is_native(target))
     }
-
-
-def integer_translations() -> Mapping[OpOverload, Callable[..., Any]]:
-    """Return the translations of operators that the TorchScript exporter translates wrongly for integers."""
-    wrong = re.compile(r"aten::(div|floor_divide|remainder|__[lr]shift__|bitwise_(left|right)_shift)(\.|$)")
-    return {target: found for target, found in translations().items() if wrong.match(qualified_name(target))}
 
 
 def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:

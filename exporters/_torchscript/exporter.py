@@ -20,8 +20,8 @@ import torch
 from .._arguments import Constant, as_json, record_arguments
 from .._finishing.finish import finish
 from .._finishing.program import Model, Program
-from .._library.library import integer_translations
-from .._lowering.translations import registered
+from .._library.elementwise import OF_INTEGERS
+from .._lowering.translations import functional_overloads, registered
 from .._torch_private.exporter import default_opset, lowest_opset
 from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves, tensor_leaves
@@ -51,7 +51,8 @@ def capture(
     """
     version = default_opset() if opset_version is None else opset_version
     _check(model, version, arguments)
-    corrected = integer_translations() if version >= lowest_opset() else {}
+    names = OF_INTEGERS if version >= lowest_opset() else {}
+    corrected = {target: OF_INTEGERS[name] for name in names for target in functional_overloads(name)}
     table = {**corrected, **registered(), **(custom_translation_table or {})}
     arguments |= {"opset_version": version, "input_names": input_names}
     given: Given = as_dicts((args, dict(kwargs or {})))
