@@ -10,7 +10,7 @@ import numpy as np
 from .._compiled.specialization import AttributeWords, as_arguments
 from .._ops.op import AnyOp
 from .._schema.attribute import Attribute, AttributeKind
-from .._schema.dtypes import DType, dtype_name, element_type
+from .._schema.dtypes import DType, dtype_name, ort_code
 from .._schema.signature import Signature, TypeParameter
 from ..errors import CompileError
 from .machine_code import Code
@@ -114,13 +114,6 @@ def _c_text(text: str) -> str:
     return f'"{"".join(escaped)}"'
 
 
-def _code(dtype: DType) -> int:
-    row = element_type(dtype)
-    assert row is not None
-    assert row.ort is not None
-    return row.ort
-
-
 class _Writer:
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -173,7 +166,7 @@ class _Writer:
             own = code.specialization.cores[: len(use.inputs)]
             cores = self.array("int", own)
             loops = max(item[1] - core for item, core in zip(use.inputs, own, strict=True) if item)
-        kinds = [f"{{{_code(item[0])}, {item[1]}}}" if item else "{0, -1}" for item in use.inputs]
+        kinds = [f"{{{ort_code(item[0])}, {item[1]}}}" if item else "{0, -1}" for item in use.inputs]
         described = describe(op.signature.attributes, use.attributes)
         return (
             f"{{{code.body}, {code.part or 'NULL'}, {code.shapes or 'NULL'}, {_c_text(described)}, {len(kinds)}, "
@@ -189,7 +182,7 @@ class _Writer:
 
         def kind(item: Any) -> str:
             dtypes = [types[item.type]] if item.type in types else list(item.type.dtypes)
-            return str(_code(dtypes[0]) if len(dtypes) == 1 else _ANY_TYPE)
+            return str(ort_code(dtypes[0]) if len(dtypes) == 1 else _ANY_TYPE)
 
         inputs = [
             f"{{{kind(item)}, {'VARIADIC' if item.variadic else 'OPTIONAL' if item.optional else 'REQUIRED'}}}"

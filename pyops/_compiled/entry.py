@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from .._schema.dtypes import DType, element_type
+from .._schema.dtypes import DType, ort_code
 from . import callbacks, intrinsics, layout
 from .callbacks import DATA, DIMS, TENSOR_WORDS, VALUE
 from .specialization import Specialization
@@ -101,7 +101,7 @@ class Writer:
         for i, dtype, rank in tensors:
             self.add(
                 f"tensor{i} = scratch({TENSOR_WORDS})",
-                f"status = read_input(state, context, {i}, tensor{i}, {_code(dtype)}, {rank})",
+                f"status = read_input(state, context, {i}, tensor{i}, {ort_code(dtype)}, {rank})",
                 "if status != 0:",
                 "    return status",
             )
@@ -265,10 +265,3 @@ def spell_tuple(items: Sequence[str]) -> str:
 
 def _array(tensor: str, dtype: DType, rank: int) -> str:
     return f"array_at(load({tensor}, {DATA}), tuple_at(load({tensor}, {DIMS}), {rank}), np.{dtype}, False)"
-
-
-def _code(dtype: DType) -> int:
-    row = element_type(dtype)
-    assert row is not None
-    assert row.ort is not None
-    return row.ort

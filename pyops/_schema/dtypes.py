@@ -106,6 +106,12 @@ def element_type(dtype: Any) -> ElementType | None:
     return _BY_DTYPE.get(native_dtype(dtype))
 
 
+def ort_code(dtype: DType | None) -> int:
+    """Return the ``ONNXTensorElementDataType`` of a dtype; 0, which is undefined, if it has none, and for None."""
+    row = None if dtype is None else element_type(dtype)
+    return (row.ort if row else 0) or 0
+
+
 def native_dtype(dtype: Any) -> DType:
     """Return the dtype in which kernels receive `dtype`: native byte order, and ``object`` for strings."""
     resolved = np.dtype(dtype)

@@ -21,7 +21,6 @@ WORKS = {
     "onnxruntime": Probe(["1.31.1", ["CPUExecutionProvider"]]),
     "native": Probe("runs"),
     "direct": Probe(""),
-    "borrowed": Probe(True),
     "extensions": Probe("runs"),
 }
 
@@ -136,14 +135,6 @@ def test_doctor_says_what_calls_plain_kernels(
     assert finding["state"] == state
     assert found in finding["found"]
     assert finding["fix"] == fix or state == "ok"
-
-
-def test_doctor_says_where_inputs_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: machine(["onnxruntime"], borrowed=Probe(False)))
-    (finding,) = [item for item in parsed("doctor")["findings"] if item["what"] == "inputs of kernels"]
-    assert finding["state"] == "warning"
-    assert "copied for each call" in finding["found"]
-    assert "use Python 3.11, 3.12 or 3.13" in finding["fix"]
 
 
 def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> None:

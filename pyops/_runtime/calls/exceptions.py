@@ -7,9 +7,7 @@ takes the exception by that id and raises it. Plain onnxruntime sessions get the
 from __future__ import annotations
 
 import itertools
-import operator
 import re
-import sys
 import threading
 import traceback
 from types import TracebackType
@@ -26,23 +24,18 @@ stored: dict[int, BaseException] = {}
 
 
 class _Last(threading.local):
-    error: tuple[int, BaseException | None] = 0, None
+    error: BaseException | None = None
 
 
 _last = _Last()
-_last_anywhere = _last_of_others = _last.error
+_last_anywhere: BaseException | None = None
 
 
 def remember(error: BaseException) -> None:
     """Record an exception for `last_exception`, with its traceback cut to begin in the kernel."""
     BaseException.with_traceback(error, _from_kernel(error.__traceback__))  # not a method that the exception defines
-    global _last_anywhere, _last_of_others
-    _last.error = _last_anywhere = next(_ids), error
-    frame = sys._getframe()
-    while frame.f_back is not None:
-        frame = frame.f_back
-    if str(frame.f_globals.get("__name__")).startswith(__package__):  # Python did not start this thread
-        _last_of_others = _last.error
+    global _last_anywhere
+    _last.error = _last_anywhere = error
 
 
 def describe(error: BaseException) -> str:
@@ -51,7 +44,8 @@ def describe(error: BaseException) -> str:
     headline = traceback.format_exception_only(error)[0].strip()
     cause: BaseException | None = error
     for _ in range(_MOST_CAUSES):
-        cause = cause and (cause.__cause__ or cause.__context__)
+        if cause is not None:  # an exception may define __bool__
+            cause = cause.__context__ if cause.__cause__ is None else cause.__cause__
     lines = traceback.format_exception(error, limit=-_MOST_FRAMES, chain=cause is None)
     return f"{headline}\n{''.join(lines)}"
 
@@ -96,8 +90,7 @@ def last_exception() -> BaseException | None:
     """Return the exception that a kernel raised last; None before the first.
 
     In sessions other than `pyops.InferenceSession`, ONNX Runtime's own error contains only the text. If kernels raised
-    in this thread, or in ONNX Runtime's own threads, the latest of these is returned, otherwise the latest of any
-    thread.
+    in this thread, the last of these exceptions is returned, otherwise the last of any thread.
 
     Examples
     --------
@@ -118,5 +111,4 @@ def last_exception() -> BaseException | None:
     ...     print(repr(pyops.last_exception()))
     ValueError('not today')
     """
-    number, error = max(_last.error, _last_of_others, key=operator.itemgetter(0))
-    return error if number else _last_anywhere[1]
+    return _last_anywhere if _last.error is None else _last.error

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ctypes import PYFUNCTYPE, c_void_p, py_object, pythonapi
 from textwrap import indent
 from types import FrameType
@@ -41,16 +41,6 @@ class _Deferral:
         else:
             self.received[number] = frame
 
-    def deliver(self) -> None:
-        """Call the handlers of the signals received; each is called, even if another raises."""
-        if self.received:
-            number = next(iter(self.received))
-            frame = self.received.pop(number)
-            try:
-                self.handlers[number](number, frame)
-            finally:
-                self.deliver()
-
 
 @contextmanager
 def signals_deferred() -> Iterator[None]:
@@ -62,20 +52,20 @@ def signals_deferred() -> Iterator[None]:
         yield
         return
     deferral = _Deferral()
-    try:
-        for number in map(int, signal.valid_signals()):
-            if callable(handler := signal.getsignal(number)):
-                deferral.handlers[number] = handler
-                signal.signal(number, deferral)
-        yield
-    finally:
-        deferral.is_over = True
+    with ExitStack() as after:  # whose functions are called in reverse order, even if another raises
         try:
+            for number in map(int, signal.valid_signals()):
+                if callable(handler := signal.getsignal(number)):
+                    deferral.handlers[number] = handler
+                    signal.signal(number, deferral)
+            yield
+        finally:
+            deferral.is_over = True
+            for number, frame in deferral.received.items():
+                after.callback(deferral.handlers[number], number, frame)
             for number, handler in deferral.handlers.items():
                 if signal.getsignal(number) is deferral:
-                    signal.signal(number, handler)
-        finally:
-            deferral.deliver()
+                    after.callback(signal.signal, number, handler)
 
 
 # How many generators are left in a thread's pool while one runs: as many handlers may enter within each other's first

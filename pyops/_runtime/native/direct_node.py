@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..._compiled.layout import address_of, words
-from ..._schema.dtypes import DType, element_type, is_viewable
+from ..._schema.dtypes import is_viewable, ort_code
 from ..calls.timing import TimedOp
 from . import direct_call, direct_code
 from .c_api import Api
@@ -84,7 +84,7 @@ class DirectNode(KernelNode):
         self._lock = threading.RLock()
         self._bindings: list[_Binding] = []
         self._revision: int | None = None
-        items = [(_code_of(dtype), id(dtype)) for dtype in node.input_dtypes]
+        items = [(ort_code(dtype), id(dtype)) for dtype in node.input_dtypes]
         items += [(dtype.itemsize, id(dtype)) for dtype in node.output_dtypes]
         items += [(id(value), name in self._lists) for name, value in self._attributes.items()]
         # Results must not lie in memory that the outputs before them are written to.
@@ -164,8 +164,3 @@ class DirectNode(KernelNode):
         super()._report_kept(context, passed)
         if self._keeper is self.op.kernels[self.device_type]:
             self._state[direct_call.BINDING] = 0
-
-
-def _code_of(dtype: DType | None) -> int:
-    row = None if dtype is None else element_type(dtype)
-    return (row.ort if row else 0) or 0

@@ -15,7 +15,7 @@ from typing import Any
 from ..._ops.cuda_kernel import on_host
 from ..._ops.op import AnyOp
 from ..._schema import devices
-from ..._schema.dtypes import DType, element_type
+from ..._schema.dtypes import DType, ort_code
 from ..._schema.signature import Input, Output, Signature, TypeParameter
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
 
@@ -107,17 +107,12 @@ def choices(signature: Signature) -> list[dict[TypeParameter, DType]]:
 
 def is_supported(dtype: DType) -> bool:
     """Return whether ONNX Runtime's custom operators support this element type."""
-    return _ort_code(dtype) is not None
-
-
-def _ort_code(dtype: DType) -> int | None:
-    row = element_type(dtype)
-    return row.ort if row else None
+    return ort_code(dtype) != _ANY_TYPE
 
 
 def _code(item: Input | Output, choice: dict[TypeParameter, DType]) -> int:
     dtypes = (choice[item.type],) if item.type in choice else item.type.dtypes
-    return (len(dtypes) == 1 and _ort_code(dtypes[0])) or _ANY_TYPE
+    return ort_code(dtypes[0]) if len(dtypes) == 1 else _ANY_TYPE
 
 
 # Only C code answers ONNX Runtime's queries: a Python function would raise a pending interrupt at its first bytecode,

@@ -14,7 +14,7 @@ import numpy as np
 from ..._ops.op import Op
 from ..._schema import validation
 from ..._schema.attribute import AttributeKind
-from ..._schema.dtypes import DType, element_type, from_ort
+from ..._schema.dtypes import DType, from_ort, ort_code
 from ..._schema.node import describe_node
 from ..._schema.signature import Signature
 from ..._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
@@ -284,10 +284,10 @@ def _set_output(api: Api, context: int, index: int, spec: TensorSpec) -> None:
     try:
         sizes = [int(dim) if isinstance(dim, (int, np.integer)) else -1 for dim in spec.shape]
         names = [b"" if size >= 0 else _name(dim) for size, dim in zip(sizes, spec.shape, strict=True)]
-        rank, row = len(sizes), element_type(spec.dtype)
+        rank = len(sizes)
         # Kept in variables until ONNX Runtime has copied the arrays; an address alone does not keep them alive.
         dims, labels = (c_int64 * rank)(*sizes), (c_char_p * rank)(*names)
-        api.check(api.SetTensorElementType(info, (row and row.ort) or 0))
+        api.check(api.SetTensorElementType(info, ort_code(spec.dtype)))
         api.check(api.SetDimensions(info, addressof(dims), rank))
         api.check(api.SetSymbolicDimensions(info, addressof(labels), rank))
         api.check(api.ShapeInferContext_SetOutputTypeShape(context, index, info))
