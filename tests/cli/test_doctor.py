@@ -1,5 +1,6 @@
 """``doctor``."""
 
+import json
 import os
 import sys
 import tomllib
@@ -11,6 +12,7 @@ import pytest
 import pyops
 from pyops._cli.doctor import Machine, Probe
 from pyops._releases import TESTED
+from pyops._runtime.native import borrowed
 from tests.cli.commands import command, parsed
 from tests.ops.test_plugins import install
 
@@ -135,6 +137,14 @@ def test_doctor_says_what_calls_plain_kernels(
     assert finding["state"] == state
     assert found in finding["found"]
     assert finding["fix"] == fix or state == "ok"
+
+
+def test_doctor_says_where_kernels_get_copies(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(borrowed, "counts_references", lambda: False)
+    exec(pyops._cli.doctor.PROBES["native"], {})
+    assert json.loads(capsys.readouterr().out).startswith("runs; kernels get copies")
 
 
 def test_doctor_says_what_exporting_needs(monkeypatch: pytest.MonkeyPatch) -> None:
