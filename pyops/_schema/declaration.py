@@ -23,7 +23,7 @@ from .signature import Input, Output, Signature, TypeParameter
 Compile = bool | Literal["try", "debug"]
 FastMath = bool | Collection[str]
 
-_HIGHEST_VERSION = 2**31 - 2  # ONNX Runtime stores the end of the version range, one higher, in 32 bits
+_HIGHEST_VERSION = 1000  # ONNX Runtime refuses custom operators of later versions
 _NAME = re.compile(r"(?P<domain>[A-Za-z_][\w.\-]*)::(?P<name>[A-Za-z_]\w*)")
 
 
@@ -73,7 +73,8 @@ def read_name(op_type: Any, version: Any) -> tuple[str, str]:
         )
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= _HIGHEST_VERSION:
         raise DeclarationError(
-            f"{op_type}: version is {version!r}; an opset version is an int from 1 to {_HIGHEST_VERSION}"
+            f"{op_type}: version is {version!r}; an opset version is an int from 1 to {_HIGHEST_VERSION}, "
+            "the highest that ONNX Runtime accepts for a custom operator"
         )
     return matched["domain"], matched["name"]
 

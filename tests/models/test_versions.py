@@ -33,6 +33,15 @@ def test_the_highest_version_not_above_the_opset_import_runs(opset: int, expecte
     assert pyops.InferenceSession(model).run(None, {"x": X})[0][0] == expected
 
 
+def test_the_highest_version_that_can_be_declared_runs() -> None:
+    @onnx_op("versions::Highest", version=1000)
+    def highest(x: F32) -> F32:
+        return x + 1
+
+    model = chain("versions::Highest", domains={"versions": 1000})
+    assert pyops.InferenceSession(model).run(None, {"x": X})[0].tolist() == [1, 2, 3]
+
+
 def test_an_opset_import_below_every_version_is_an_error_that_names_both() -> None:
     with pytest.raises(pyops.errors.ModelError, match=r"declared from version 2 on; the model imports version 1"):
         pyops.InferenceSession(chain("versions::Which", domains={"versions": 1}))
