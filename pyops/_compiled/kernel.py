@@ -87,7 +87,7 @@ class CompiledKernel:
         hint = get_origin(hint) or hint
         return hint if hasattr(hint, "_fields") else None
 
-    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+    def __call__(self, /, *inputs: Any, **attributes: Any) -> Any:
         """Call the compiled kernel, or the plain one if it has no compiled form for these types."""
         out = attributes.pop("out", None)
         dtypes = self.output_dtypes(inputs)

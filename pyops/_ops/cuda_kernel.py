@@ -139,7 +139,7 @@ class CopyingKernel:
         self._host_inputs = host_inputs
         self._warned = False
 
-    def __call__(self, *inputs: Any, **attributes: Any) -> Any:
+    def __call__(self, /, *inputs: Any, **attributes: Any) -> Any:
         """Run the kernel on NumPy arrays.
 
         Raises

@@ -140,7 +140,7 @@ class Op(Generic[P, R]):
         """Return the first opset version of the domain to which this declaration applies."""
         return self.signature.version
 
-    def __call__(self, *inputs: P.args, **attributes: P.kwargs) -> R:
+    def __call__(self, /, *inputs: P.args, **attributes: P.kwargs) -> R:
         """Run the kernel on arrays, without a session.
 
         Parameters
@@ -310,7 +310,7 @@ class Op(Generic[P, R]):
         self._revision.value += 1
         return function
 
-    def compile(self, *inputs: Any, **attributes: Any) -> None:
+    def compile(self, /, *inputs: Any, **attributes: Any) -> None:
         """Compile the CPU kernel now rather than at its first call.
 
         Parameters
@@ -335,7 +335,7 @@ class Op(Generic[P, R]):
             self.signature, self.kernels["cpu"], shapes, inputs, attributes
         )
 
-    def infer_shapes(self, *specs: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
+    def infer_shapes(self, /, *specs: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
         """Run the shape function.
 
         Parameters

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pyops import errors, onnx_op
+from pyops.shapes import TensorSpec
 from tests.helpers.engines import make_session
 from tests.helpers.models import chain
 
@@ -303,6 +304,28 @@ def test_the_buffer_of_a_session_is_not_an_argument_of_a_plain_call():
         with_out(ONE, out=np.empty(1, np.float32))
     with pytest.raises(errors.InputError, match="unknown attribute 'out'"):
         add(ONE, ONE, out=np.empty(1, np.float32))
+
+
+@pytest.mark.parametrize("compile", [False, "try"])
+def test_a_parameter_may_be_called_self(compile):
+    @onnx_op("tests::Itself", compile=compile)
+    def grown(x: F32, *, self: int = 1) -> F32:
+        return x + np.float32(self)
+
+    @grown.register_shape_inference
+    def _(x, *, self):
+        return x
+
+    @onnx_op("tests::Negative", compile=compile)
+    def negative(self: F32) -> F32:
+        return -self
+
+    assert grown(ONE, self=2).tolist() == [3]
+    assert grown.infer_shapes(TensorSpec((1,), np.float32), self=2) == (TensorSpec((1,), np.float32),)
+    assert negative(self=ONE).tolist() == [-1]
+    if compile:
+        grown.compile(ONE, self=2)
+        assert grown(ONE, self=2).tolist() == [3]
 
 
 class FakeCupyArray:
