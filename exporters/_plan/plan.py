@@ -243,7 +243,7 @@ class Plan(Lowering):
         elif self.backends.torch and not refusal(node, target):
             yield _Answer("fallback", finding.reason if finding else "", self._by_torch(node, target))
 
-    def _translate(self, node: Node, answers: list[_Answer], *args: Any, **kwargs: Any) -> Any:
+    def _translate(self, node: Node, answers: list[_Answer], /, *args: Any, **kwargs: Any) -> Any:
         """Emit the nodes of the first answer that supports this call."""
         target = target_of(node)
         errors: list[Exception] = []

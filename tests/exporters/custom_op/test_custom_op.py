@@ -246,6 +246,30 @@ def test_every_attribute_kind():
     torch.library.opcheck(torch_attributes, (x,), {"i": 5})
 
 
+def test_attributes_may_be_called_like_what_an_export_works_with():
+    def named(
+        x: NDArray[np.float32],
+        *,
+        node: int = 1,
+        answers: int = 1,
+        target: int = 1,
+        row: int = 1,
+        op: int = 1,
+        g: int = 1,
+        args: int = 1,
+        kwargs: int = 1,
+    ) -> NDArray[np.float32]:
+        return x + np.float32(node + answers + target + row + op + g + args + kwargs)
+
+    op = declare(named, "customop::Names", lambda x, **names: x)
+    torch_named = exporters.custom_op(op, "customop::names")
+    given = {attribute.name: 2 for attribute in op.signature.attributes}
+    x = torch.ones(1)
+    assert torch_named(x, **given).tolist() == [17]
+    model = Calls(lambda x: torch_named(x, **given)).eval()
+    assert exporters.verify(model, (x,), exporters.export(model, (x,))).ok
+
+
 def test_runtime_output_shape():
     def unique(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         values, counts = np.unique(x, return_counts=True)
