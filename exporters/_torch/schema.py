@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from pyops._schema.signature import Signature, TypeParameter
 from ..errors import ExportError
 from .tensors import TORCH_DTYPES
 
-_NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
+_NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*", re.ASCII)
+# Words of torch's schemas.
+_RESERVED = {"Ellipsis", "NoneType"}
 
 # torch.export fixes an ``int``, ``float`` or ``bool`` of a schema to its example value, for the last two
 # silently. SymInt and Scalar stay symbolic, so that the export of such a value can be rejected.
@@ -49,10 +52,12 @@ def torch_schema(signature: Signature) -> str:
     Raises
     ------
     ExportError
-        torch cannot express the signature: a tensor attribute has no default, or an input or output is a string tensor.
+        torch cannot express the signature: a tensor attribute has no default, an input or output is a string tensor, or
+        torch has no parameter of such a name.
     """
     parameters = []
     for item in signature.inputs:
+        _check_parameter(signature, item.name, _RESERVED)
         _check_dtypes(signature, f"input {item.name!r}", item.type)
         if item.variadic:
             parameters.append(f"Tensor[] {item.name}")
@@ -61,13 +66,24 @@ def torch_schema(signature: Signature) -> str:
             parameters.append(f"Tensor? {item.name}" + ("" if signature.inputs[-1].variadic else "=None"))
         else:
             parameters.append(f"Tensor {item.name}")
-    attributes = [_parameter(item) for item in signature.attributes if _has_torch_type(signature, item)]
+    attributes = [item for item in signature.attributes if _has_torch_type(signature, item)]
+    for attribute in attributes:
+        # By name, `self` would be the operator itself.
+        _check_parameter(signature, attribute.name, {*_RESERVED, "self"})
     if attributes:
-        parameters += ["*", *attributes]
+        parameters += ["*", *map(_parameter, attributes)]
     for output in signature.outputs:
         _check_dtypes(signature, f"output {output.name!r}", output.type)
     outputs = ", ".join("Tensor[]" if output.variadic else "Tensor" for output in signature.outputs)
     return f"({', '.join(parameters)}) -> {outputs if len(signature.outputs) == 1 else f'({outputs})'}"
+
+
+def _check_parameter(signature: Signature, name: str, reserved: Collection[str]) -> None:
+    if not name.isascii() or name in reserved:
+        raise ExportError(
+            f"{signature.qualified_name}: torch's operators cannot have a parameter named {name!r}; rename it in the "
+            f"declaration, in ASCII letters, digits and _ (other than {', '.join(sorted(reserved))})"
+        )
 
 
 def _check_dtypes(signature: Signature, where: str, parameter: TypeParameter) -> None:

@@ -79,6 +79,7 @@ def test_a_shape_function_is_needed():
         ("op", r"'op' is not a name that torch can register; write \"ns::name\""),
         ("a::b::c", "is not a name that torch can register"),
         (None, "None is not a name that torch can register"),
+        ("größe::op", "'größe::op' is not a name that torch can register"),
         ("prim::op", r"torch rejects 'prim::op'.*choose another name"),
         ("aten::gelu", r"torch rejects 'aten::gelu'.*choose another name"),
     ],
@@ -93,6 +94,31 @@ def test_a_refused_name_leaves_torch_usable(torch_add_round):
     with pytest.raises(exporters.ExportError):
         exporters.custom_op(declare(add_round, "refused::AddRound"), "aten::gelu")
     assert torch.nn.functional.gelu(torch.zeros(1)).tolist() == [0]
+
+
+def größe(x: NDArray[np.float32], *, größe: int = 1) -> NDArray[np.float32]: ...
+def input_größe(größe: NDArray[np.float32]) -> NDArray[np.float32]: ...
+def ellipsis(x: NDArray[np.float32], *, Ellipsis: int = 1) -> NDArray[np.float32]: ...
+def none_type(NoneType: NDArray[np.float32]) -> NDArray[np.float32]: ...
+def itself(x: NDArray[np.float32], *, self: int = 1) -> NDArray[np.float32]: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [(größe, "größe"), (input_größe, "größe"), (ellipsis, "Ellipsis"), (none_type, "NoneType"), (itself, "self")],
+)
+def test_a_parameter_that_torch_cannot_name_is_named(function, name):
+    message = rf"refused::Named: torch's operators cannot have a parameter named '{name}'; rename it in the declaration"
+    with pytest.raises(exporters.ExportError, match=message):
+        exporters.custom_op(declare(function, "refused::Named", function), "refused::named")
+
+
+def test_an_input_may_be_called_self():
+    def negative(self: NDArray[np.float32]) -> NDArray[np.float32]:
+        return -self
+
+    torch_negative = exporters.custom_op(declare(negative, "refused::Negative"), "refused::negative")
+    assert torch_negative(torch.ones(1)).tolist() == [-1]
 
 
 def test_what_torch_has_no_type_for():
