@@ -55,7 +55,8 @@ def op_schema(
     if outputs is not None and returned[-1].variadic:
         last = returned.pop()
         returned += [last] * (outputs - len(returned))
-    formal_inputs = [_formal(item, None if inputs is None else index) for index, item in enumerate(given)]
+    optional = sum(item.optional for item in signature.inputs)
+    formal_inputs = [_formal(item, None if inputs is None else index, -optional) for index, item in enumerate(given)]
     formal_outputs = [_formal(item, None if outputs is None else index) for index, item in enumerate(returned)]
     types = {
         formal.type_str: item.type.dtypes
@@ -91,8 +92,12 @@ def _attribute(attribute: Attribute) -> OpSchema.Attribute:
     )
 
 
-def _formal(item: Input | Output, index: int | None) -> OpSchema.FormalParameter:
-    """Return a parameter of a schema; with an index, the single one in place of a variadic one."""
+def _formal(item: Input | Output, index: int | None, least: int = 0) -> OpSchema.FormalParameter:
+    """Return a parameter of a schema; with an index, the single one in place of a variadic one.
+
+    `least` is the least number of tensors of a variadic one. onnx counts all parameters before it as required, so that
+    it is negative if some of them are optional.
+    """
     options = OpSchema.FormalParameterOption
     option, name, type_name = options.Single, item.name, item.type.name
     if item.variadic and index is None:
@@ -107,7 +112,7 @@ def _formal(item: Input | Output, index: int | None) -> OpSchema.FormalParameter
         type_name if len(item.type.dtypes) > 1 else _type_str(item.type.dtypes[0]),
         param_option=option,
         is_homogeneous=item.homogeneous,
-        min_arity=int(option is options.Single),
+        min_arity=least if option is options.Variadic else int(option is options.Single),
     )
 
 

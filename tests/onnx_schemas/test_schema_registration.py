@@ -1,5 +1,6 @@
 """Declared ops in onnx's checker and shape inference."""
 
+from contextlib import nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -101,6 +102,26 @@ def test_symbolic_and_run_time_dimensions(ops, schemas):
 @pytest.mark.parametrize("inputs", ["a _", "a b", "a _ c", "a b c c"])
 def test_absent_and_variadic_inputs(ops, schemas, inputs):
     assert described(check(pair(inputs)))["y"] == (1, ["n", 3])
+
+
+def optional(x: F32, y: F32 | None = None) -> F32: ...
+def rest(x: F32, *xs: F32) -> F32: ...
+def optional_and_rest(x: F32, y: F32 | None = None, *xs: F32) -> F32: ...
+def two_optional_and_rest(x: F32, y: F32 | None = None, z: F32 | None = None, *xs: F32) -> F32: ...
+def all_optional(x: F32 | None = None, y: F32 | None = None, *xs: F32) -> F32: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "least", "most"),
+    [(optional, 1, 2), (rest, 1, 9), (optional_and_rest, 1, 9), (two_optional_and_rest, 1, 9), (all_optional, 0, 9)],
+)
+def test_a_node_has_as_many_inputs_as_the_declaration_takes(function, least, most, schemas):
+    onnx_op("known::Counted")(function)
+    for count in range(6):
+        node = helper.make_node("Counted", ["x"] * count, ["y"], domain="known")
+        model = make_model([node], [("x", np.float32, ("n",))], [("y", np.float32, ("n",))], {"known": 1})
+        with nullcontext() if least <= count <= most else pytest.raises(ValidationError, match="not in range"):
+            onnx.checker.check_model(model, check_custom_domain=True)
 
 
 def test_a_size_that_is_not_known_leaves_the_shape_open(schemas):
