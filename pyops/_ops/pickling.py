@@ -82,7 +82,9 @@ def check_declared(op: AnyOp, signature: str, spelled: str, code: str) -> None:
         The code differs.
     """
     if repr(op.signature) != signature:
-        hidden = " with a different out, state, may_inplace or output name" if str(op.signature) == spelled else ""
+        hidden = (
+            ", with another default, out, state, may_inplace or output name" if str(op.signature) == spelled else ""
+        )
         raise PickleError(
             f"{op.signature.qualified_name} was pickled as {spelled}, but is declared here as {op.signature}{hidden} "
             f"({op.location}); let both processes import the same version of it"

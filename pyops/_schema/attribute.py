@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .dtypes import describe, element_type, holds_str, native_dtype
+from .dtypes import STRING, describe, element_type, holds_str, native_dtype
 
 _INT64 = np.iinfo(np.int64)
 
@@ -52,18 +52,16 @@ class Attribute:
     name: str
     kind: AttributeKind
     required: bool = True
-    default: Any = field(default=None, compare=False)
+    default: Any = field(default=None, compare=False, repr=False)
     boolean: bool = False
     choices: tuple[Any, ...] = ()
     as_tuple: bool = False
-    # Compared instead of `default`: == on arrays is elementwise, so the generated __eq__ would fail.
-    _default_key: Any = field(default=None, init=False, repr=False)
+    # Compared and spelled instead of `default`: == on arrays is elementwise, and NumPy shortens and rounds their text.
+    _default_key: str = field(default="", init=False)
 
     def __post_init__(self) -> None:
         default = self.default
-        key = (
-            (str(default.dtype), default.shape, default.tobytes()) if isinstance(default, np.ndarray) else repr(default)
-        )
+        key = _tensor_key(default) if isinstance(default, np.ndarray) else repr(default)
         object.__setattr__(self, "_default_key", key)
 
     @property
@@ -161,6 +159,15 @@ class Attribute:
         return InputError(
             f"attribute {self.name!r} is {value!r} ({describe(value)}); it is declared as {self.spelling}"
         )
+
+
+def _tensor_key(tensor: np.ndarray[Any, Any]) -> str:
+    """Return a text that is the same, in every process, for tensors with the same dtype, shape and values alone."""
+    import hashlib  # few declarations need it
+
+    # The bytes of an array of objects are their addresses.
+    data = tensor.tobytes() if tensor.dtype != STRING else repr(tensor.tolist()).encode()
+    return f"{tensor.dtype}{tensor.shape} {hashlib.sha256(data).hexdigest()}"
 
 
 def _spell_value(value: Any) -> str:

@@ -42,6 +42,19 @@ def test_a_changed_body_is_followed_by_living_sessions() -> None:
     np.testing.assert_array_equal(plain.run(None, {"x": X})[0], X + 2)
 
 
+@pytest.mark.parametrize("table", [np.arange(3), np.array(["spam " * 2, "eggs"])], ids=["numbers", "strings"])
+def test_a_changed_body_beside_a_default_tensor_is_followed_by_living_sessions(table: np.ndarray) -> None:
+    def declare(amount: float) -> None:
+        @onnx_op("tests::Plus")
+        def add(x: F32, *, table: np.ndarray = table.copy()) -> F32:  # noqa: B008
+            return x + np.float32(amount)
+
+    declare(1)
+    session = pyops.InferenceSession(chain("tests::Plus"))
+    declare(2)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + 2)
+
+
 def test_a_changed_signature_takes_effect_in_new_sessions_and_old_ones_keep_the_old_op() -> None:
     declare_add(1)
     old = pyops.InferenceSession(chain("tests::Plus"))

@@ -157,6 +157,21 @@ def test_a_tensor_attribute_of_strings_is_an_object_array(dtype):
     assert tensor.tolist() == ["a", "bcd"]
 
 
+@given(hnp.arrays(st.sampled_from(["i1", "f4", "f8", "U3"]), st.sampled_from([(1,), (2, 2), (1100,)])), st.data())
+def test_attributes_are_equal_if_every_element_of_their_default_tensors_is(tensor, data):
+    attribute, again = (attribute_of(np.ndarray, item) for item in (tensor, tensor.copy()))
+    with np.printoptions(precision=2, threshold=1):
+        assert (attribute, hash(attribute), repr(attribute)) == (again, hash(again), repr(again))
+    changed = tensor.copy()
+    index = data.draw(st.integers(0, tensor.size - 1))
+    changed.flat[index] = data.draw(st.text("ab", max_size=3)) if tensor.dtype.kind == "U" else 7
+    if not np.array_equal(changed, tensor, equal_nan=tensor.dtype.kind == "f"):
+        other = attribute_of(np.ndarray, changed)
+        assert attribute != other
+        assert repr(attribute) != repr(other)
+    assert attribute != attribute_of(np.ndarray, tensor[None])
+
+
 @pytest.mark.parametrize(
     ("hint", "value"),
     [

@@ -247,6 +247,27 @@ def test_what_does_not_fit_is_an_error_when_the_session_is_used(breaking, error,
                 run(loaded)
 
 
+def declare_with_table(table):
+    @onnx_op("travel::Twice")
+    def twice(x: NDArray[np.float32], *, table: np.ndarray = table) -> NDArray[np.float32]:
+        return x * np.float32(table[1000])
+
+
+@pytest.mark.filterwarnings("ignore::pyops.errors.RedeclarationWarning")
+@pytest.mark.parametrize("value", [3, 2 + 1e-9], ids=["in-the-middle", "in-the-last-digit"])
+def test_another_default_tensor_is_another_signature(value):
+    table = np.full(2000, 2.0)
+    declare_with_table(table)
+    data = pickle.dumps(pyops.InferenceSession(MODEL))
+    declare_with_table(table)
+    with np.printoptions(precision=3, threshold=5):
+        assert run(pickle.loads(data)) == [-3, 4]
+    table[1000] = value
+    declare_with_table(table)
+    with pytest.raises(PickleError, match=r"is declared here as .* with another default, out, state"):
+        run(pickle.loads(data))
+
+
 ANOTHER = [3, 99]
 MESSAGE = (
     r"the code of .*{} was pickled with Python 3\.99, and this is Python 3\.1\d; use the same, or move it to a mod"
