@@ -134,7 +134,7 @@ class _TorchCall:
         if not set(tensor_attributes).isdisjoint(case.sample.attributes):
             raise NotRun(f"torch has no tensor attributes, such as {tensor_attributes[0]}")
         for array in (*case.arrays, *case.outputs):
-            if array is not None and array.dtype not in TORCH_DTYPES:
+            if array is not None and array.dtype.name not in TORCH_DTYPES:
                 raise NotRun(f"torch has no tensors of {dtype_name(array.dtype)}")
         name = "".join(char if char.isalnum() else "_" for char in f"{op.domain}_{op.name}_{op.version}")
         name = f"pyops_testing::{name}"

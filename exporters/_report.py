@@ -148,7 +148,7 @@ def compare(
     Parameters
     ----------
     tolerances : mapping, optional
-        ``(rtol, atol)`` by dtype; other dtypes use those of ``torch.testing.assert_close``.
+        ``(rtol, atol)`` by the name of the dtype; other dtypes use those of ``torch.testing.assert_close``.
     """
     allowed = tolerances or {}
     reports = [_compare(sample, *item, allowed) for item in zip(names, expected, actual, strict=False)]
@@ -163,7 +163,7 @@ def compare(
 def _compare(sample: int, name: str, expected: Array, actual: Array, allowed: Tolerances) -> OutputComparison:
     if expected.dtype != actual.dtype or expected.shape != actual.shape:
         return _failed(sample, name, expected, f"ONNX Runtime gives {describe(actual)}")
-    found = difference(expected, actual, *allowed.get(expected.dtype, (None, None)))
+    found = difference(expected, actual, *allowed.get(expected.dtype.name, (None, None)))
     largest = float(found.absolute.max(initial=0.0)), float(found.relative.max(initial=0.0))
     ok = not found.wrong.any()
     return OutputComparison(sample, name, expected.dtype, expected.shape, *largest, found.rtol, found.atol, ok)

@@ -94,7 +94,7 @@ def verify(
 
     check_model("verify", model)
     calls, keywords = _calls(model, args, samples, kwargs)
-    allowed = {_dtype(dtype): pair for dtype, pair in (tolerances or {}).items()}
+    allowed = {_dtype(dtype).name: pair for dtype, pair in (tolerances or {}).items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     outputs: list[OutputComparison] = []
     count = 0

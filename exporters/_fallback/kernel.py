@@ -23,14 +23,14 @@ from pyops.errors import InputError, ModelError, OutputError
 
 from .._lowering.nodes import emit
 from .._torch.operators import overloads
-from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, sharing_tensor
+from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, numpy_dtype, sharing_tensor
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments, spell
 from .._torch_private.trees import flatten, present_leaves
 from ..errors import ExportError
 from . import allowed_operators, argument_checks, calls
 
 # The element types that both torch and ONNX Runtime have.
-_DTYPES: tuple[DType, ...] = tuple(dtype for dtype in TORCH_DTYPES if dtype.kind != "c")
+_DTYPES: tuple[DType, ...] = tuple(numpy_dtype(item) for item in TORCH_DTYPES.values() if not item.is_complex)
 
 
 def register_fallback(*namespaces: str) -> None:

@@ -87,7 +87,7 @@ def _check_parameter(signature: Signature, name: str, reserved: Collection[str])
 
 
 def _check_dtypes(signature: Signature, where: str, parameter: TypeParameter) -> None:
-    if not any(dtype in TORCH_DTYPES for dtype in parameter.dtypes):
+    if not any(dtype.name in TORCH_DTYPES for dtype in parameter.dtypes):
         names = ", ".join(map(dtype_name, parameter.dtypes))
         raise ExportError(
             f"{signature.qualified_name}: {where} is {names}, and torch has no such tensors; "

@@ -19,12 +19,10 @@ _NAMES = (
     *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
 )
 
-TORCH_DTYPES: dict[DType, torch.dtype] = {
-    np.dtype(getattr(ml_dtypes, name, name)): getattr(torch, name) for name in _NAMES
-}
-"""The torch dtype of each NumPy dtype that torch has as well."""
+TORCH_DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
+"""The torch dtype of each NumPy dtype that torch has as well, by name."""
 
-_NUMPY_DTYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
+_NUMPY_DTYPES = {theirs: np.dtype(getattr(ml_dtypes, name, name)) for name, theirs in TORCH_DTYPES.items()}
 
 # Tensor.numpy and some versions of CuPy do not support these dtypes, so they are passed as integers of their size.
 _AS_BITS = {1: torch.uint8, 2: torch.int16}
@@ -53,9 +51,9 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     OutputError
         torch has no such dtype (strings, int4).
     """
-    if dtype not in TORCH_DTYPES:
+    if dtype.name not in TORCH_DTYPES:
         raise OutputError(f"torch has no tensors of {dtype_name(dtype)}; let the operator return another type")
-    return TORCH_DTYPES[dtype]
+    return TORCH_DTYPES[dtype.name]
 
 
 def as_array(tensor: torch.Tensor) -> Any:

@@ -7,7 +7,6 @@ import itertools
 import operator
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 
@@ -22,10 +21,7 @@ DOMAIN = "pyops.filled"
 
 _FLOATS = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float4_e2m1fn")
 # NumPy supports few operations on these. The wider type has all of their values, and results are rounded once.
-_WIDE: dict[DType, DType] = {
-    **{np.dtype(getattr(ml_dtypes, name)): np.dtype(np.float32) for name in _FLOATS},
-    **{np.dtype(getattr(ml_dtypes, name)): np.dtype(np.int32) for name in ("int4", "uint4")},
-}
+_WIDE = dict.fromkeys(_FLOATS, np.dtype(np.float32)) | dict.fromkeys(("int4", "uint4"), np.dtype(np.int32))
 # The results of these operators depend on the element types themselves.
 _TYPED = {"BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"}
 
@@ -88,14 +84,14 @@ def reference_op(
 
 
 def _widened(array: Any) -> Any:
-    wide = _WIDE.get(array.dtype)
+    wide = _WIDE.get(array.dtype.name)
     return array if wide is None else array.astype(wide)
 
 
 def _as(value: Any, dtype: DType) -> Any:
     """Return a result with the type of the output; NumPy computes some in a wider type."""
     array = np.asarray(value)
-    is_same_kind = array.dtype.kind == dtype.kind or array.dtype == _WIDE.get(dtype)
+    is_same_kind = array.dtype.kind == dtype.kind or array.dtype == _WIDE.get(dtype.name)
     return array.astype(dtype) if is_same_kind and dtype is not STRING else array
 
 

@@ -1,7 +1,8 @@
 """ONNX element types and their NumPy dtypes.
 
 All of pyops represents an element type by its NumPy dtype; strings are ``dtype(object)`` arrays of ``str``. Only the
-table in this module knows the numeric codes of ONNX and ONNX Runtime.
+table in this module knows the numeric codes of ONNX and ONNX Runtime. Tables that outlive a call have the names of
+dtypes for keys: reading a pickle that another release of ml_dtypes wrote changes the hashes of its dtypes.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ ELEMENT_TYPES: tuple[ElementType, ...] = (
 
 STRING: DType = np.dtype(np.object_)
 
-_BY_DTYPE = {row.dtype: row for row in ELEMENT_TYPES}
+_BY_NAME = {row.dtype.name: row for row in ELEMENT_TYPES}
 
 from_onnx = {row.onnx: row for row in ELEMENT_TYPES}.get
 """Return the element type with this ``onnx.TensorProto.DataType``, or None."""
@@ -103,7 +104,9 @@ def element_type(dtype: Any) -> ElementType | None:
 
     NumPy's string dtypes and ``numpy.object_`` all map to ONNX's string.
     """
-    return _BY_DTYPE.get(native_dtype(dtype))
+    native = native_dtype(dtype)
+    row = _BY_NAME.get(native.name)
+    return row if row is not None and row.dtype == native else None
 
 
 def ort_code(dtype: DType | None) -> int:

@@ -7,6 +7,7 @@ import onnx
 import pytest
 
 from pyops._schema import dtypes
+from tests.helpers.scripts import run_new_script, run_script
 
 KNOWN = [row for row in dtypes.ELEMENT_TYPES if row.onnx in onnx.TensorProto.DataType.values()]
 
@@ -82,3 +83,92 @@ def test_the_spelling_of_a_scalar_type_can_be_typed(row):
 
     scalar = eval(dtypes.spell_scalar(row.dtype), {"np": np, "ml_dtypes": ml_dtypes})
     assert dtypes.expand(scalar) == (row.dtype,)
+
+
+# As another release of ml_dtypes writes it, with other flags; reading it gives the dtypes of this process other hashes.
+READ_PICKLE = """
+import pickle
+from pyops._schema.dtypes import ELEMENT_TYPES, element_type
+
+class Other:
+    def __init__(self, scalar):
+        self.scalar = scalar
+
+    def __reduce__(self):
+        *state, flags = np.dtype(self.scalar).__reduce__()[2]
+        return np.dtype, (self.scalar, False, True), (*state, flags ^ 16)
+
+def read_pickle():
+    for row in ELEMENT_TYPES:
+        if row.dtype.type.__module__ == "ml_dtypes":
+            before = hash(row.dtype)
+            pickle.loads(pickle.dumps(Other(row.dtype.type)))
+            assert hash(row.dtype) != before
+"""
+
+
+def test_a_pickle_of_another_release_of_ml_dtypes_may_be_read():
+    run_script(
+        (
+            READ_PICKLE,
+            """
+            import ml_dtypes
+
+            b = np.ones(2, ml_dtypes.bfloat16)
+
+            def declare():
+                @onnx_op("tests::Same")
+                def same(x: NDArray[ml_dtypes.bfloat16], *, t: np.ndarray = b) -> NDArray[ml_dtypes.bfloat16]:
+                    return x + t
+                return same
+
+            op = declare()
+            model = pyops.testing.Sample(op, b).model()
+            session = pyops.InferenceSession(model)
+            read_pickle()
+            print(all(element_type(row.dtype) is row for row in ELEMENT_TYPES))
+            print(declare() is op, op(b))
+            for each in (session, pyops.InferenceSession(model)):
+                print(each.run(None, {"x0": b})[0])
+            pyops.testing.check(op, b)
+            pyops.testing.assert_close(b, b + np.asarray(0.015, b.dtype))
+            cast = '<ir_version: 10, opset_import: ["": 23]> g (bfloat16[2] x) => (bfloat16[2] y) { y = Erf(x) }'
+            filled = pyops.InferenceSession(onnx.parser.parse_model(cast), fill_missing=True)
+            print(filled.run(None, {"x": b})[0].dtype)
+            """,
+        ),
+        """
+        True
+        True [2 2]
+        [2 2]
+        [2 2]
+        bfloat16
+        """,
+    )
+
+
+def test_torch_operators_run_after_a_pickle_of_another_release_of_ml_dtypes():
+    pytest.importorskip("torch")
+    run_new_script(
+        (
+            READ_PICKLE,
+            """
+            import exporters, ml_dtypes, torch
+
+            @onnx_op("tests::Same")
+            def same(x: NDArray[ml_dtypes.bfloat16]) -> NDArray[ml_dtypes.bfloat16]:
+                return x
+
+            same.register_shape_inference(lambda x: x)
+            first = exporters.custom_op(same, "tests::same")
+            read_pickle()
+            second = exporters.custom_op(same, "tests::same_again")
+            for each in (first, second):
+                print(each(torch.ones(2, dtype=torch.bfloat16)))
+            """,
+        ),
+        """
+        tensor([1., 1.], dtype=torch.bfloat16)
+        tensor([1., 1.], dtype=torch.bfloat16)
+        """,
+    )

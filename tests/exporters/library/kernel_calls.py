@@ -17,7 +17,7 @@ from exporters import ExportError
 from exporters._library import library
 from exporters._library.values import Pairs
 from exporters._torch.operators import overloads
-from exporters._torch.tensors import TORCH_DTYPES, as_onnx_array
+from exporters._torch.tensors import as_onnx_array
 from exporters._torch_private.exporter import recorded_nodes
 from exporters._torch_private.operators import OpOverload, TorchDispatchMode, qualified_name, schema_arguments
 from exporters._torch_private.trees import clone_tensors, flatten, unflatten
@@ -27,7 +27,6 @@ from tests.helpers.models import make_model
 from tests.operator_coverage.samples import op_database, sample_inputs
 
 ONNX_TYPES = {row.dtype: onnx_ir.DataType(row.onnx) for row in ELEMENT_TYPES}
-NUMPY_TYPES = {theirs: ours for ours, theirs in TORCH_DTYPES.items()}
 
 
 @dataclass(frozen=True)
