@@ -19,7 +19,7 @@ import numpy as np
 from .._schema.attribute import Attribute, AttributeKind
 from .._schema.declaration import read_name
 from .._schema.dtypes import from_onnx
-from .._schema.signature import Input, Output, Signature, TypeParameter
+from .._schema.signature import Input, Output, Signature, TypeParameter, check_returns
 from ..errors import DeclarationError, InputError
 from . import origin
 from .op import AnyOp, Op
@@ -201,6 +201,7 @@ def _attributes(
 
 
 def _check_callable(function: Callable[..., Any], called: inspect.Signature, signature: Signature) -> None:
+    check_returns(function, signature.qualified_name)
     try:
         called.bind(*signature.inputs, **{a.name: None for a in signature.attributes})
     except TypeError as error:

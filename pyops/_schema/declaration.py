@@ -18,16 +18,13 @@ from ..errors import DeclarationError
 from . import hints
 from .attribute import Attribute
 from .hints import HintError, spell
-from .signature import Input, Output, Signature, TypeParameter
+from .signature import Input, Output, Signature, TypeParameter, check_returns
 
 Compile = bool | Literal["try", "debug"]
 FastMath = bool | Collection[str]
 
 _HIGHEST_VERSION = 1000  # ONNX Runtime refuses custom operators of later versions
 _NAME = re.compile(r"(?P<domain>[A-Za-z_][\w.\-]*)::(?P<name>[A-Za-z_]\w*)")
-
-
-_SUSPENDED = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 
 
 def read_signature(
@@ -96,10 +93,9 @@ def check_function(function: Any, op_type: str) -> None:
     elif name is None or not isinstance(getattr(function, "__annotations__", None), dict):
         example = "def op(x: NDArray[np.float32]) -> NDArray[np.float32]: ..."
         problem = f"{function!r} has no signature with hints; write a def with hints that calls it: {example}"
-    elif any(kind(function) for kind in _SUSPENDED):
-        problem = f"{name} is a generator or async, but a kernel is called once and returns; write def, and return"
     if problem:
         raise DeclarationError(f"{op_type}: {problem}")
+    check_returns(function, op_type)
 
 
 @dataclass

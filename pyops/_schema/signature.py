@@ -185,8 +185,10 @@ class Signature:
         Raises
         ------
         DeclarationError
-            Its parameters do not accept the declared inputs and attributes, or the keywords.
+            Its parameters do not accept the declared inputs and attributes, or the keywords, or it is a generator or
+            async.
         """
+        check_returns(function, self.qualified_name)
         names = [*(attribute.name for attribute in self.attributes), *keywords]
         required = sum(not item.optional and not item.variadic for item in self.inputs)
         try:
@@ -207,8 +209,9 @@ class Signature:
         Raises
         ------
         DeclarationError
-            Kernels do not take `state`, or the function cannot be called like that.
+            Kernels do not take `state`, or the function cannot be called like that, or is a generator or async.
         """
+        check_returns(function, self.qualified_name)
         if not self.takes_state:
             raise DeclarationError(
                 f"{self.qualified_name}: register_setup makes `state`, which the declared function does not take; add "
@@ -273,6 +276,22 @@ class Signature:
             inputs.append("*")
         outputs = ", ".join(f"{'*' if item.variadic else ''}{spell_type(item.type)}" for item in self.outputs)
         return f"({', '.join(inputs + attributes)}) -> {outputs}"
+
+
+def check_returns(function: Callable[..., Any], name: str) -> None:
+    """Raise if a call of `function` gives a generator or a coroutine, which has not run yet, in place of a result.
+
+    Raises
+    ------
+    DeclarationError
+        The function is a generator or async; `name` is the qualified name of the op.
+    """
+    kinds = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    if any(kind(function) for kind in kinds):
+        spelled = getattr(function, "__qualname__", repr(function))
+        raise DeclarationError(
+            f"{name}: {spelled} is a generator or async, but it is called once and returns; write def, and return"
+        )
 
 
 def _abbreviate(dtypes: tuple[DType, ...]) -> str:

@@ -1,6 +1,6 @@
 """Second kernels and shape functions: how they are registered, and what a shape function may return."""
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from pyops import errors, onnx_op
+from pyops import PyCustomOpDef, errors, onnx_op
 from pyops.shapes import SymbolicDim, TensorSpec, broadcast, new_dim
 
 T = TypeVar("T", np.float32, np.float64)
@@ -62,6 +62,34 @@ def test_a_function_that_cannot_be_called_like_the_declared_one_is_refused(op, f
         with pytest.raises(
             errors.DeclarationError, match=r"cannot be called like the declared function .*tests::Shaped"
         ):
+            register(function)
+
+
+async def later(x, y=None, *, n=1): ...
+async def yields_later(x, y=None, *, n=1):
+    yield x
+
+
+def yields(x, y=None, *, n=1):
+    yield x
+
+
+@pytest.mark.parametrize("function", [later, yields_later, yields])
+def test_a_function_that_does_not_return_is_refused(op, function):
+    @onnx_op("tests::Stateful")
+    def stateful(*, x: int = 1, state: Any = None) -> F32:
+        return state
+
+    message = rf"tests::\w+: {function.__name__} is a generator or async, but it is called once and returns; write def"
+    declare = onnx_op(op_type="tests::Later", inputs=[PyCustomOpDef.dt_float] * 2)
+    for register in (
+        op.register_kernel("cpu"),
+        op.register_kernel("cuda"),
+        op.register_shape_inference,
+        stateful.register_setup,
+        declare,
+    ):
+        with pytest.raises(errors.DeclarationError, match=message):
             register(function)
 
 
