@@ -22,8 +22,8 @@ class SymbolicDim:
     """A named dimension of a model, or an expression of named dimensions, whose size is known only at run time.
 
     Shape functions find such dimensions in the shapes of their inputs; tests create them. Arithmetic returns
-    expressions (``2*batch``). ``==`` compares expressions; ``<`` and the like, and conversion to int or bool, raise
-    `UnknownSizeError`.
+    expressions (``2*batch``). ``==`` compares expressions; ``==`` with a number, ``<`` and the like, and conversion to
+    int or bool, raise `UnknownSizeError`.
 
     Examples
     --------
@@ -35,15 +35,18 @@ class SymbolicDim:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._key: object = name
 
     def __repr__(self) -> str:
         return self.name
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SymbolicDim) and self.name == other.name
+        if isinstance(other, (int, float, np.number)):
+            self._raise_unknown_size()
+        return isinstance(other, SymbolicDim) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash(self._key)
 
     def _combine(self, operator: str, left: Dim, right: Dim) -> SymbolicDim:
         if isinstance(left, RuntimeDim) or isinstance(right, RuntimeDim):
@@ -51,31 +54,33 @@ class SymbolicDim:
         return SymbolicDim(f"{_term(left)}{operator}{_term(right)}")
 
     def __add__(self, other: Dim) -> Dim:
-        return self if other == 0 else self._combine("+", self, other)
+        return self if _number(other) == 0 else self._combine("+", self, other)
 
     def __radd__(self, other: Dim) -> Dim:
-        return self if other == 0 else self._combine("+", other, self)
+        return self if _number(other) == 0 else self._combine("+", other, self)
 
     def __sub__(self, other: Dim) -> Dim:
-        return 0 if self == other else self if other == 0 else self._combine("-", self, other)
+        if isinstance(other, SymbolicDim) and self == other:
+            return 0
+        return self if _number(other) == 0 else self._combine("-", self, other)
 
     def __rsub__(self, other: Dim) -> Dim:
         return self._combine("-", other, self)
 
     def __mul__(self, other: Dim) -> Dim:
-        return self if other == 1 else 0 if other == 0 else self._combine("*", self, other)
+        return self if _number(other) == 1 else 0 if _number(other) == 0 else self._combine("*", self, other)
 
     def __rmul__(self, other: Dim) -> Dim:
-        return self if other == 1 else 0 if other == 0 else self._combine("*", other, self)
+        return self if _number(other) == 1 else 0 if _number(other) == 0 else self._combine("*", other, self)
 
     def __floordiv__(self, other: Dim) -> Dim:
-        return self if other == 1 else self._combine("//", self, other)
+        return self if _number(other) == 1 else self._combine("//", self, other)
 
     def __rfloordiv__(self, other: Dim) -> Dim:
         return self._combine("//", other, self)
 
     def __mod__(self, other: Dim) -> Dim:
-        return 0 if other == 1 else self._combine("%", self, other)
+        return 0 if _number(other) == 1 else self._combine("%", self, other)
 
     def __rmod__(self, other: Dim) -> Dim:
         return self._combine("%", other, self)
@@ -102,11 +107,11 @@ class RuntimeDim(SymbolicDim):
 
     def __init__(self) -> None:
         super().__init__("?")
+        self._key = object()
 
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
-    __hash__ = object.__hash__
+def _number(dim: Dim) -> Dim:
+    return None if isinstance(dim, SymbolicDim) else dim
 
 
 def _dim(dim: Dim) -> Dim:

@@ -14,7 +14,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from pyops._schema.devices import is_cupy
-from pyops._schema.specs import Dim
+from pyops._schema.specs import Dim, SymbolicDim
 from pyops.errors import MissingDependencyError, ShapeInferenceError
 
 
@@ -58,6 +58,11 @@ def reduced_ranges(ufunc: np.ufunc, x: Any, axis: int, starts: Any, ends: Any, i
 def differ(one: Dim, other: Dim) -> bool:
     """Return whether two sizes are known to be different."""
     return isinstance(one, int) and isinstance(other, int) and one != other
+
+
+def same(one: Dim, other: Dim) -> bool:
+    """Return whether two sizes are known to be equal."""
+    return isinstance(one, SymbolicDim) == isinstance(other, SymbolicDim) and bool(one == other)
 
 
 def scalar(name: str, x: Any) -> Any:

@@ -18,7 +18,7 @@ from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
 from pyops._schema.validation import output_dtypes
 from pyops.errors import ShapeInferenceError
 
-from ._arrays import differ, scipy
+from ._arrays import differ, same, scipy
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,7 +100,7 @@ def smaller(one: Dim, other: Dim) -> Dim:
     """Return the smaller of two sizes, or a new dimension if it is not known which one that is."""
     if isinstance(one, int) and isinstance(other, int):
         return min(one, other)
-    return one if one == other else new_dim()
+    return one if same(one, other) else new_dim()
 
 
 def check_rows(pivots: Array, m: int) -> None:

@@ -13,7 +13,7 @@ from pyops._ops.decorator import onnx_op
 from pyops._schema.specs import TensorSpec, broadcast
 from pyops.errors import ShapeInferenceError, UnknownSizeError
 
-from ._arrays import differ
+from ._arrays import differ, same
 from ._declarations import EVERYWHERE, Wide
 from ._matrices import (
     Array,
@@ -140,7 +140,7 @@ def _are_vectors(a: Any, b: Any, left: bool) -> bool:
     """Return whether the right-hand sides are vectors; raise a ShapeInferenceError if they must not be."""
     fit("SolveEx", "(n,n)", [a])
     expected = tuple(a.shape[:-1])
-    vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and tuple(b.shape) == expected)
+    vectors = len(b.shape) == 1 or (len(b.shape) == len(expected) and all(map(same, b.shape, expected)))
     if not vectors and len(b.shape) == len(expected) and not any(map(differ, b.shape, expected)):
         raise UnknownSizeError(
             f"SolveEx: whether b of the shape {list(b.shape)} holds vectors depends on sizes that are not known yet; "

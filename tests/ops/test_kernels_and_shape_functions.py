@@ -229,11 +229,32 @@ def test_what_is_known_of_a_symbol_is_said():
     assert N - N == N * 0 == N % 1 == 0
     assert SymbolicDim("n") == N != M
     assert len({N, SymbolicDim("n")}) == 1
+    assert N + M == N + M != M + N
+    assert N is not None != M
+    assert N in (M, N)
+    assert spec(N, 3) == spec(SymbolicDim("n"), 3) != spec(M, 3)
+    dim = new_dim()
+    assert dim == dim != new_dim()
+    assert (N != "n", N == None, {1: "one", N: "n"}[N]) == (True, False, "n")  # noqa: E711
 
 
 @pytest.mark.parametrize(
     "question",
-    [lambda: N > 1, lambda: N <= M, lambda: bool(N), lambda: int(N), lambda: range(N), lambda: new_dim() > 0],
+    [
+        lambda: N > 1,
+        lambda: N <= M,
+        lambda: bool(N),
+        lambda: int(N),
+        lambda: range(N),
+        lambda: new_dim() > 0,
+        lambda: N == 1,
+        lambda: np.int64(1) == N,
+        lambda: N + M != 1,
+        lambda: N in (1, 2),
+        lambda: 1 in (M, N),
+        lambda: new_dim() == 1,
+        lambda: spec(N, 3) == spec(2, 3),
+    ],
 )
 def test_asking_a_symbol_for_its_size_says_what_to_do(question):
     with pytest.raises(errors.ShapeInferenceError, match=r"known only at run time; .*isinstance\(dim, int\)"):

@@ -124,6 +124,22 @@ def test_where_the_rank_is_not_known_nothing_is_inferred_and_the_op_runs() -> No
     assert session.run(["y"], feed)[0].tolist() == [[2, 2], [2, 2]]
 
 
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_shape_function_that_compares_a_symbol_with_a_number_leaves_the_shape_open(rows: int) -> None:
+    @onnx_op("inferred::PairOrSame")
+    def pair(x: F32) -> F32:
+        return x if len(x) == 1 else np.stack([x.min(0), x.max(0)])
+
+    @pair.register_shape_inference
+    def _(x: Any) -> Any:
+        return x if x.shape[0] == 1 else x.like(shape=(2, *x.shape[1:]))
+
+    session = session_for("(float[n, 3] x) => (y, z) { y = inferred.PairOrSame(x)  z = Shape(y) }")
+    assert session.get_outputs()[0].shape != [2, 3]
+    y, shape = session.run(None, {"x": np.ones((rows, 3), np.float32)})
+    assert list(y.shape) == shape.tolist()
+
+
 def test_a_kernel_that_disagrees_with_its_shape_function_is_an_error_that_shows_both() -> None:
     @onnx_op("inferred::Wrong")
     def wrong(x: F32) -> F32:
