@@ -136,7 +136,9 @@ class _TorchCall:
         for array in (*case.arrays, *case.outputs):
             if array is not None and array.dtype.name not in TORCH_DTYPES:
                 raise NotRun(f"torch has no tensors of {dtype_name(array.dtype)}")
-        name = "".join(char if char.isalnum() else "_" for char in f"{op.domain}_{op.name}_{op.version}")
+        # Each op has a name of its own: a.b::C is not a_b::C.
+        spelled = f"{op.domain}:{op.name}:{op.version}"
+        name = "".join(char if char.isascii() and char.isalnum() else f"_{ord(char):x}_" for char in spelled)
         name = f"pyops_testing::{name}"
         try:
             self.name, self.operator = registered_for(op) or (name, custom_op(op, name))

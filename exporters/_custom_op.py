@@ -44,8 +44,8 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
 
     Its CPU and CUDA implementations call the Op's kernels on the tensors' own memory, its fake implementation
     calls the Op's shape function, and its ONNX translation is one node of the Op. A kernel that is registered later
-    takes effect at once. `name` may be registered again, for this Op or another; operators returned by earlier
-    registrations of the name then call the newest.
+    takes effect at once. `name` may be registered again after the Op has been declared again; operators returned by
+    earlier registrations of the name then call the newest.
 
     Parameters
     ----------
@@ -63,7 +63,8 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     Raises
     ------
     ExportError
-        `op` is not an Op or has no shape function, or torch rejects the name or the schema.
+        `op` is not an Op or has no shape function, the name is that of another Op's operator, or torch rejects the name
+        or the schema.
     InputError, OutputError
         Raised by calls of the operator, as by calls of the Op.
 
@@ -89,6 +90,12 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
         raise ExportError(
             f"{signature.qualified_name} has no shape function, without which torch cannot trace it; register one "
             f"with @{op.__name__}.register_shape_inference before exporters.custom_op"
+        )
+    known = _registered[name][0] if name in _registered else op
+    if (known.domain, known.name) != (op.domain, op.name):
+        raise ExportError(
+            f"{name!r} is already the torch operator of {known.signature.qualified_name}; with "
+            f"{signature.qualified_name} under that name, its calls would compute something else: choose another name"
         )
     schema = torch_schema(signature)
     replaced = find_overload(name)

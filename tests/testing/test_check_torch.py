@@ -231,4 +231,18 @@ def test_opcheck_leaves_out_what_it_cannot_tell(op):
     assert report["torch_opcheck"].status == "passed"
     report = check(op, -X, X, power=0.5, checks="torch_opcheck")
     assert "an output has NaN" in report["torch_opcheck"].reason
-    assert torch.ops.pyops_testing.checked_torch_Power_1 is not None
+    assert torch.ops.pyops_testing.checked_2e_torch_3a_Power_3a_1 is not None
+
+
+def test_ops_whose_names_differ_in_a_separator_are_checked_one_after_the_other():
+    for number, name in enumerate(
+        ("checked.torch::A_B", "checked_torch::A_B", "checked_torch_A::B", "größe.torch::A_B")
+    ):
+
+        @onnx_op(name)
+        def add(x: NDArray[np.float32], *, number: int = number) -> NDArray[np.float32]:
+            return x + np.float32(number)
+
+        add.register_shape_inference(lambda x, *, number: x)
+        report = check(add, np.ones(2, np.float32), checks="torch*")
+        assert report["torch_eager"].status == report["torch_opcheck"].status == "passed"

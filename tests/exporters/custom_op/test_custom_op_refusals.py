@@ -96,6 +96,25 @@ def test_a_refused_name_leaves_torch_usable(torch_add_round):
     assert torch.nn.functional.gelu(torch.zeros(1)).tolist() == [0]
 
 
+def test_the_torch_operator_of_another_op_is_not_replaced(torch_add_round):
+    def less(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x - 1
+
+    other = declare(less, "refused::Less")
+    for _ in range(2):
+        with pytest.raises(exporters.ExportError) as raised:
+            exporters.custom_op(other, "refused::add_round")
+    assert str(raised.value) == (
+        "'refused::add_round' is already the torch operator of refused::AddRound; with refused::Less under that name, "
+        "its calls would compute something else: choose another name"
+    )
+    assert torch_add_round(torch.ones(2)).tolist() == [2, 2]
+    newer = onnx_op("refused::AddRound", version=2)(add_round)
+    newer.register_shape_inference(lambda x, *, decimals=0: x)
+    for op in (declare(add_round, "refused::AddRound"), newer):
+        assert exporters.custom_op(op, "refused::add_round")(torch.ones(2)).tolist() == [2, 2]
+
+
 def größe(x: NDArray[np.float32], *, größe: int = 1) -> NDArray[np.float32]: ...
 def input_größe(größe: NDArray[np.float32]) -> NDArray[np.float32]: ...
 def ellipsis(x: NDArray[np.float32], *, Ellipsis: int = 1) -> NDArray[np.float32]: ...
