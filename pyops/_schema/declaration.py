@@ -217,7 +217,7 @@ class _Reader:
         globalns = None
         if origin.__module__ == self.function.__module__:
             localns, globalns = self.localns, getattr(inspect.unwrap(self.function), "__globals__", None)
-        given = dict(zip(getattr(origin, "__parameters__", ()), args, strict=False))
+        given = hints.type_arguments(getattr(origin, "__parameters__", ()), args)
         items = {}
         for name in names:
             with self.at(f"output {name!r} in the return type"):

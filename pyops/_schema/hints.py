@@ -73,10 +73,9 @@ def resolve(annotated: Any, name: str, localns: Mapping[str, Any], globalns: Map
 def plain(hint: Any) -> Any:
     """Return `hint` with all type aliases expanded, nested ones included."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, _ALIAS):
-        return plain(hint.__value__)
-    if isinstance(origin, _ALIAS):
-        return plain(substitute(origin.__value__, dict(zip(origin.__type_params__, args, strict=False))))
+    alias = hint if isinstance(hint, _ALIAS) else origin
+    if isinstance(alias, _ALIAS):
+        return plain(substitute(alias.__value__, type_arguments(alias.__type_params__, args)))
     if not args or origin is Literal:
         return hint
     opened = tuple(map(plain, args))
@@ -84,6 +83,16 @@ def plain(hint: Any) -> Any:
         return hint
     # typing.Unpack does not accept a tuple, even of one.
     return (Union if _is_union(hint) else origin)[opened if len(opened) > 1 else opened[0]]
+
+
+def type_arguments(parameters: Sequence[Any], args: Sequence[Any]) -> dict[Any, Any]:
+    """Return the type argument of each type parameter: the one given, else its default, if it has one."""
+    given = dict(zip(parameters, args, strict=False))
+    for parameter in parameters[len(args) :]:
+        # Of Python 3.13 and typing_extensions.
+        if hasattr(parameter, "has_default") and parameter.has_default():
+            given[parameter] = substitute(parameter.__default__, given)
+    return given
 
 
 def substitute(hint: Any, given: Mapping[Any, Any]) -> Any:

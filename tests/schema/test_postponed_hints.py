@@ -191,3 +191,45 @@ T (one of float16, float32, float64)
         float64
         """
     ), done.stderr
+
+
+DEFAULTS = """
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+
+type Of[T = np.float32, U = T] = tuple[NDArray[T], NDArray[U]]
+type One[T = np.float32] = NDArray[T]
+
+
+class Two[T = np.float32, U = T](NamedTuple):
+    first: NDArray[T]
+    second: NDArray[U]
+
+
+def bare(x: One) -> Of: ...
+def one_given(x: One[np.int64]) -> Of[np.int64]: ...
+def two_given(x: One) -> Of[np.int64, np.float32]: ...
+def named(x: One) -> Two: ...
+
+
+for function in (bare, one_given, two_given, named):
+    print(onnx_op("pep696::Op")(function).signature)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="defaults of type parameters are syntax from Python 3.13 on")
+@pytest.mark.parametrize("first_line", ["", "from __future__ import annotations\n"], ids=["eager", "postponed"])
+def test_defaults_of_type_parameters_are_type_arguments(tmp_path, first_line):
+    script = tmp_path / "defaults.py"
+    script.write_text(first_line + DEFAULTS)
+    done = subprocess.run([sys.executable, "-W", "ignore", script], capture_output=True, text=True, check=False)
+    assert done.stdout.replace("pep696::Op", "").splitlines() == [
+        "(x: float32) -> float32, float32",
+        "(x: int64) -> int64, int64",
+        "(x: float32) -> int64, float32",
+        "(x: float32) -> float32, float32",
+    ], done.stderr

@@ -160,6 +160,25 @@ def test_a_named_tuple_takes_the_type_it_is_given():
     assert declare(over_a_class, "OverAClass").outputs[0].type.name == "tensor(float)"
 
 
+def test_a_named_tuple_takes_the_defaults_of_its_type_parameters():
+    extensions = pytest.importorskip("typing_extensions")
+    U = extensions.TypeVar("U", np.float32, np.float64, default=np.float32)
+    V = extensions.TypeVar("V", default=U)
+
+    class Pair(NamedTuple, Generic[U, V]):
+        first: NDArray[U]
+        second: NDArray[V]
+
+    def bare(x: NDArray[T]) -> Pair:
+        raise NotImplementedError
+
+    def given(x: NDArray[T]) -> Pair[np.int64, np.float64]:
+        raise NotImplementedError
+
+    assert [item.type.name for item in declare(bare).outputs] == ["tensor(float)", "tensor(float)"]
+    assert [item.type.name for item in declare(given, "Given").outputs] == ["tensor(int64)", "tensor(double)"]
+
+
 def test_names_local_to_the_declaring_function_resolve():
     Local = TypeVar("Local", np.float32, np.float64)
 
