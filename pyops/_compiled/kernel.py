@@ -8,11 +8,11 @@ import inspect
 import threading
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_origin
 
 import numpy as np
 
-from .._schema import validation
+from .._schema import hints, validation
 from .._schema.declaration import Compile, FastMath
 from .._schema.dtypes import DType, dtype_name
 from .._schema.signature import Input, Output, Signature
@@ -81,8 +81,8 @@ class CompiledKernel:
     def result_type(self) -> Callable[..., Any] | None:
         """Return the NamedTuple class that a plain call returns, or None."""
         try:
-            hint = get_type_hints(inspect.unwrap(self.plain)).get("return")
-        except (NameError, TypeError):  # names local to the declaring function
+            hint = hints.resolve(inspect.unwrap(self.plain), "return", {})
+        except (hints.HintError, KeyError):  # names local to the declaring function, or no hint
             return None
         hint = get_origin(hint) or hint
         return hint if hasattr(hint, "_fields") else None

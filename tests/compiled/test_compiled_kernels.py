@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -349,3 +351,51 @@ def test_what_is_wrong_with_the_options_is_a_declaration_error(options: dict[str
 def test_a_cuda_kernel_is_not_compiled() -> None:
     with pytest.raises(DeclarationError, match="are for CPU kernels"):
         add_round.register_kernel("cuda", compile=True)
+
+
+def test_a_plain_call_gives_a_named_tuple_that_only_the_declaring_function_knows() -> None:
+    class Halves(NamedTuple):
+        low: F32
+        high: F32
+
+    @onnx_op("compiled::HalvesOfALocalClass", compile=True)
+    def halves(x: F32) -> Halves:
+        return Halves(x / np.float32(2), x / np.float32(2))
+
+    assert type(halves(np.ones(2, np.float32))) is Halves
+
+
+ALIASES = """
+from typing import NamedTuple
+import numpy as np
+from numpy.typing import NDArray
+from pyops import onnx_op
+
+class Pair(NamedTuple):
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+
+class Parts[T](NamedTuple):
+    low: NDArray[T]
+    high: NDArray[T]
+
+type Result = Pair
+type Generic[T] = Parts[T]
+
+def alias(x: NDArray[np.float32]) -> Result: return Pair(x, x)
+def generic_alias[T: (np.float32, np.float64)](x: NDArray[T]) -> Generic[T]: return Parts(x, x)
+def generic[T: (np.float32, np.float64)](x: NDArray[T]) -> Parts[T]: return Parts(x, x)
+
+for function in (alias, generic_alias, generic):
+    op = onnx_op("compiled::Aliases" + function.__name__, compile=True)(function)
+    print(type(op(np.ones(2, np.float32))).__name__)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type aliases are syntax from Python 3.12 on")
+@pytest.mark.parametrize("first_line", ["", "from __future__ import annotations\n"], ids=["eager", "postponed"])
+def test_a_plain_call_gives_the_named_tuple_of_an_alias(tmp_path: Path, first_line: str) -> None:
+    script = tmp_path / "aliases.py"
+    script.write_text(first_line + ALIASES)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["Pair", "Parts", "Parts"], done.stderr
