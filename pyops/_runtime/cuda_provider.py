@@ -1,7 +1,8 @@
-"""A session's CUDA provider: whether it started and why not, its graphs, and the ops that run on the CPU beside it."""
+"""A session's providers; of CUDA, whether it started and why not, its graphs, and the ops on the CPU beside it."""
 
 from __future__ import annotations
 
+import difflib
 import re
 import warnings
 import weakref
@@ -24,13 +25,29 @@ _warned: weakref.WeakSet[AnyOp] = weakref.WeakSet()
 
 
 def check_available(providers: Any) -> None:
-    """Raise an error if CUDA is requested and this ONNX Runtime lacks it.
+    """Raise an error if a provider does not exist, or CUDA is requested and this ONNX Runtime lacks it.
+
+    ONNX Runtime would print a banner, and run the model on the CPU.
 
     Raises
     ------
+    InputError
+        The providers are not a list, or one is not a name, or a name that ONNX Runtime does not know.
     MissingDependencyError
         The CUDA execution provider is requested, and this onnxruntime has none.
     """
+    if isinstance(providers, str):
+        raise InputError(f"providers is the str {providers!r}; pass a list: providers=[{providers!r}]")
+    devices_of_plugins: Any = getattr(onnxruntime, "get_ep_devices", list)()
+    known = [*onnxruntime.get_all_providers(), *(device.ep_name for device in devices_of_plugins)]
+    for name in _names(providers):
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, 1)
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise InputError(
+                f"there is no execution provider {name!r}{meant}; this onnxruntime has "
+                f"{', '.join(onnxruntime.get_available_providers())}"
+            )
     if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in onnxruntime.get_available_providers():
         raise MissingDependencyError(
             "CUDAExecutionProvider was requested, but this onnxruntime lacks it: on a machine with an NVIDIA GPU, "
@@ -65,7 +82,7 @@ def _asks_for_cuda(providers: Any) -> bool:
 
 
 def _names(providers: Any) -> list[str]:
-    return [item if isinstance(item, str) else item[0] for item in providers or ()]
+    return [item[0] if isinstance(item, tuple) and item else item for item in providers or ()]
 
 
 def explained(error: Exception) -> DeviceError | None:

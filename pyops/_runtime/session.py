@@ -103,7 +103,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     Raises
     ------
     InputError
-        A keyword is unknown, or an argument has an invalid value.
+        A keyword or an execution provider is unknown, or an argument has an invalid value.
     FileNotFoundError
         The model file does not exist.
     ModelError
@@ -153,6 +153,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             raise InputError(f"InferenceSession got an unknown keyword {name!r}{meant}; it takes {', '.join(KEYWORDS)}")
         if not isinstance(fill_missing, bool):
             raise InputError(f"fill_missing is {fill_missing!r}; it must be True or False")
+        cuda_provider.check_available(providers)
         source = model.load(path_or_bytes)
         given = kwargs | {"fill_missing": True} if fill_missing else kwargs
         origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, given)
@@ -169,7 +170,6 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         taken |= {domain for domain, _ in in_libraries}
         if resolved.problems:
             raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
-        cuda_provider.check_available(providers)
         if fill_missing and source.proto is None:
             raise ModelError(
                 "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the "

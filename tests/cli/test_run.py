@@ -119,6 +119,7 @@ def test_a_module_that_lacks_another_one_says_so(folder: Path) -> None:
         (("-x", "x=float32[2]", "--save", "typed_ops.py"), "cannot create the folder"),
         (("--import", "no_such_module"), "there is no module 'no_such_module'"),
         (("--import", "no_such_file.py"), "there is no file 'no_such_file.py'"),
+        (("-x", "x=float32[2]", "--provider", "Typo"), "there is no execution provider 'Typo'; this onnxruntime has"),
     ],
 )
 def test_wrong_usage_is_said_with_the_fix(arguments: tuple[str, ...], message: str) -> None:

@@ -426,3 +426,27 @@ def test_a_run_of_onnxruntime_s_that_a_tool_replaced_is_called(monkeypatch: pyte
     monkeypatch.setattr(onnxruntime.InferenceSession, "run", replaced)
     np.testing.assert_array_equal(pyops.InferenceSession(chain("tests::Plus")).run(None, {"x": X})[0], X + 1)
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("providers", "message"),
+    [
+        (
+            ["CUDAExecutionProvier"],
+            "'CUDAExecutionProvier' (did you mean 'CUDAExecutionProvider'?); this ",
+        ),
+        ([("Typo", {})], "there is no execution provider 'Typo'; this onnxruntime has "),
+        ([["CPUExecutionProvider"]], "there is no execution provider ['CPUExecutionProvider']"),
+        ("CPUExecutionProvider", "pass a list: providers=['CPUExecutionProvider']"),
+    ],
+)
+def test_providers_that_do_not_exist_are_refused(
+    providers: Any, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(pyops.errors.InputError, match=re.escape(message)):
+        pyops.InferenceSession(chain("tests::Plus"), providers=providers)
+    session = pyops.InferenceSession(chain("tests::Plus"))
+    with pytest.raises(pyops.errors.InputError, match=re.escape(message)):
+        session.set_providers(providers)
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + 1)
+    assert capfd.readouterr().out == ""
