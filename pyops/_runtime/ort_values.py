@@ -22,16 +22,18 @@ from .native.workspace import pack, unpack
 FOREIGN_TYPES = {row.type_str for row in ELEMENT_TYPES if row.dtype.type.__module__ != "numpy"}
 
 
-def check_byte_order(feed: Any) -> None:
-    """Check that no array of a feed is in another byte order than this machine's; ONNX Runtime would misread it.
+def check_arrays(feed: Any) -> None:
+    """Check that no array of a feed is in another byte order than this machine's, or masked; ONNX Runtime misreads it.
 
     Raises
     ------
     InputError
-        An array is in another byte order.
+        An array is in another byte order, or masked.
     """
     for name, value in feed.items() if isinstance(feed, Mapping) else ():
         for array in value if isinstance(value, list) else (value,):  # a list may be a sequence of tensors
+            if isinstance(array, np.ma.MaskedArray):
+                raise InputError(f"input {name!r} is a masked array, but ONNX has no masks; pass {name}.filled(...)")
             if isinstance(array, np.ndarray) and not array.dtype.isnative:
                 raise InputError(
                     f"input {name!r} is an array of {array.dtype.str}, in another byte order than this machine's; "

@@ -329,10 +329,10 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         Raises
         ------
         InputError
-            An input is an array in another byte order than this machine's; or the session captures CUDA graphs, which
-            need `run_with_iobinding`; or the model has inputs or outputs of bfloat16, float8, 4-bit or 2-bit types, and
-            an input or requested output is not a tensor, or an input is a tensor of strings; or the extensions engine
-            does not support a string.
+            An input is an array in another byte order than this machine's, or masked; or the session captures CUDA
+            graphs, which need `run_with_iobinding`; or the model has inputs or outputs of bfloat16, float8, 4-bit or
+            2-bit types, and an input or requested output is not a tensor, or an input is a tensor of strings; or the
+            extensions engine does not support a string.
         BaseException
             Any exception that a kernel raises, unchanged.
         """
@@ -366,7 +366,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                 finally:
                     del failure
         self._check_not_captured(run_options)
-        ort_values.check_byte_order(input_feed)
+        ort_values.check_arrays(input_feed)
         if self._extensions is not None:
             self._extensions.check_feed(input_feed)
         run = self._run_foreign if self._has_foreign_types else super().run

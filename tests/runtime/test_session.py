@@ -450,3 +450,16 @@ def test_providers_that_do_not_exist_are_refused(
         session.set_providers(providers)
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + 1)
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_a_masked_array_is_refused_as_in_a_plain_call(engine: Engine) -> None:
+    @onnx_op("tests::Copy")
+    def copy(x: F32) -> F32:
+        return x.copy()
+
+    session = pyops.InferenceSession(chain("tests::Copy"), engine=engine)
+    with pytest.raises(
+        pyops.errors.InputError, match=r"input 'x' is a masked array, but ONNX has no masks; pass x\.fi"
+    ):
+        session.run(None, {"x": np.ma.masked_array(X, X > 1)})
