@@ -7,15 +7,17 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from types import NoneType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 from .._schema import validation
 from .._schema.declaration import Compile, FastMath
 from .._schema.devices import DEVICE_TYPES, DeviceType, cupy, is_cupy
+from .._schema.dtypes import describe
 from .._schema.signature import Signature
 from .._schema.specs import TensorSpec, infer
 from .._tables import html_parts
-from ..errors import DeclarationError, ShapeInferenceError
+from ..errors import DeclarationError, InputError, ShapeInferenceError
 from . import origin
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
 from .state import Stateful, make_state, with_state
@@ -363,6 +365,12 @@ class Op(Generic[P, R]):
                 f"{self.signature.qualified_name} has no shape function; register one with "
                 f"@{self.__name__}.register_shape_inference"
             )
+        for given in specs:
+            if not isinstance(given, (TensorSpec, NoneType)):
+                raise InputError(
+                    f"{self.signature.qualified_name}: infer_shapes got {describe(given)}; pass specs, for example "
+                    f"{self.__name__}.infer_shapes(pyops.shapes.TensorSpec((2, 3), np.float32))"
+                )
         return infer(self.signature, function, specs, attributes)
 
     @property
