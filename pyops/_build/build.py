@@ -8,12 +8,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import CompileError, InputError, MissingDependencyError
+
+try:
+    import numba as numba
+except ImportError as error:
+    raise MissingDependencyError(f'{error}; building needs numba: pip install "onnx-pyops[compiled]"') from error
+
 from .._compiled.kernel import CompiledKernel
 from .._ops.op import AnyOp, Op
 from .._progress import progress, track
 from .._schema.attribute import AttributeKind
 from .._schema.dtypes import dtype_name
-from ..errors import CompileError, InputError
 from .description import description, read_library
 from .linker import Linker, find_linker, link
 from .machine_code import Code, aimed_at, compile_use, object_file
@@ -71,7 +77,7 @@ def build(
     InputError
         There is nothing to build, or the target, CPU or linker is unknown.
     MissingDependencyError
-        There is no C compiler.
+        There is no C compiler, or no numba.
     OSError
         The library cannot be written.
     PyopsError

@@ -10,7 +10,6 @@ import onnx
 import typer
 
 from .._ops.op import Op
-from ..errors import MissingDependencyError
 from . import output
 from .arguments import find_op, import_module
 from .output import Answer, answering
@@ -51,12 +50,10 @@ def build_library(
     """Build a custom-op library from ops with compiled kernels; ONNX Runtime loads it without Python."""
     declared = [value for value in import_module(module).values() if isinstance(value, Op)]
     ops = [find_op(name) for name in names] or list(dict.fromkeys(declared))
-    try:
-        from .._build.build import build
-        from .._build.bundle import tensors, write_bundle
-        from .._build.examples import of_model
-    except ImportError as error:
-        raise MissingDependencyError(f'{error}; building needs numba: pip install "onnx-pyops[compiled]"') from error
+    from .._build.build import build
+    from .._build.bundle import tensors, write_bundle
+    from .._build.examples import of_model
+
     if bundle is not None:
         if len(models) != 1:
             raise typer.BadParameter(f"--bundle needs exactly one model, given with --for; there are {len(models)}")

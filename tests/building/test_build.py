@@ -20,6 +20,7 @@ from pyops.testing import Sample
 from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, divided, prints
 from tests.building.conftest import Library
 from tests.building.plain import assert_identical, by_pyops, plain_results
+from tests.helpers.scripts import run_new_script
 
 
 @pytest.mark.exhaustive
@@ -168,3 +169,20 @@ def test_the_command_builds_what_a_model_needs_and_leaves_out_what_it_cannot(tmp
     assert done.exit_code == 0, done.output
     assert "not built: built::Prints" in done.output
     assert_identical([PAIRS], plain_results(library, [PAIRS]), by_pyops([PAIRS]))
+
+
+def test_a_build_without_numba_names_the_extra() -> None:
+    run_new_script(
+        """
+        sys.modules["numba"] = sys.modules["llvmlite"] = None
+        for attempt in range(2):
+            try:
+                pyops.build("lib.so", [])
+            except pyops.errors.MissingDependencyError as error:
+                print(str(error).rpartition("; ")[2])
+        """,
+        """
+        building needs numba: pip install "onnx-pyops[compiled]"
+        building needs numba: pip install "onnx-pyops[compiled]"
+        """,
+    )
