@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import onnx
 import onnx_ir
 import torch
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
@@ -64,6 +65,11 @@ def lower(model: Model, args: tuple[Any, ...], lowering: Lowering | None, argume
         except ValueError as error:
             if not str(error).startswith("Target opset version"):
                 raise
+            if not 1 <= arguments["opset_version"] <= onnx.defs.onnx_opset_version():
+                raise ExportError(
+                    f"opset_version is {arguments['opset_version']}, but this onnx has opsets 1 to "
+                    f"{onnx.defs.onnx_opset_version()}; pass one of these, or leave out opset_version"
+                ) from None
             # torch cannot convert to this version; without a node of ONNX's own, there is nothing to convert.
             exported = torch.onnx.export(model, args, dynamo=True, **{**arguments, "opset_version": None})
             assert exported is not None

@@ -475,3 +475,20 @@ def test_attention_is_one_node_where_onnx_has_it(model, opset_version, fused):
     program = exporters.export(net, (x,), opset_version=opset_version, verbose=False)
     assert ([node.op_type for node in program.model.graph] == ["Attention"]) == fused
     assert exporters.verify(net, (x,), program).ok
+
+
+@pytest.mark.parametrize("opset_version", [0, 99])
+def test_an_opset_that_onnx_lacks_is_refused_without_nodes_of_onnx_too(opset_version):
+    @pyops.onnx_op("tests::Alone")
+    def alone(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    alone.register_shape_inference(lambda x: x)
+    op = exporters.custom_op(alone, "tests::alone_op")
+
+    class Alone(torch.nn.Module):
+        def forward(self, x):
+            return op(x)
+
+    with pytest.raises(exporters.ExportError, match=f"{opset_version}.*opset_version"):
+        exporters.export(Alone().eval(), (torch.ones(2),), opset_version=opset_version)
