@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops._ops.decorator import onnx_op
-from pyops.errors import GuardError
+from pyops.errors import GuardError, ModelError
 
 from ._declarations import Number
 
@@ -55,10 +55,18 @@ def guard(
     ------
     GuardError
         The value is a different one.
+    ModelError
+        `expected` is not JSON.
     """
     found: Any = list(asked.shape) if kind == "size" else asked.tolist() if kind == "values" else asked.item()
     found = bool(found) if kind == "branch" else found
-    fixed = json.loads(expected)
+    try:
+        fixed = json.loads(expected)
+    except ValueError as error:
+        raise ModelError(
+            f"the guard of {line} expects {_short(expected)!r}, which is not JSON ({error}): the model file is "
+            "damaged; export the model again"
+        ) from None
     if not np.array_equal(found, fixed, equal_nan=kind != "branch" and asked.dtype.kind == "f"):
         what = {"branch": "the condition", "number": "the number", "size": "the shape", "values": "the tensor"}[kind]
         raise GuardError(
