@@ -20,11 +20,11 @@ from .._models.resolution import describe_missing
 from .._ops import plugins, registry
 from .._ops.op import AnyOp, Op
 from .._schema.attribute import AttributeKind
-from .._schema.dtypes import ELEMENT_TYPES, STRING, dtype_name, from_type_str, native_dtype
+from .._schema.dtypes import ELEMENT_TYPES, STRING, DType, dtype_name, from_type_str, native_dtype
 from .._schema.signature import Signature
 from .output import in_options
 
-_GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>[\d,\s]*)\]")
+_GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>(\s*\d+\s*(,\s*\d+\s*)*,?)?\s*)\]")
 
 
 def import_modules(names: Iterable[str]) -> None:
@@ -137,6 +137,13 @@ def _generate(match: re.Match[str], random: np.random.Generator) -> Any:
         raise typer.BadParameter(f"{name!r} is not an element type; did you mean {near[0]}?")
     shape = tuple(int(size) for size in match["shape"].replace(" ", "").split(",") if size)
     dtype = dtypes[name]
+    try:
+        return _random(dtype, shape, random)
+    except (ValueError, MemoryError, OverflowError) as error:
+        raise typer.BadParameter(f"{match[0]} is too large for this machine ({error}); write smaller sizes") from error
+
+
+def _random(dtype: DType, shape: tuple[int, ...], random: np.random.Generator) -> Any:
     if dtype == STRING:
         return random.choice(np.array(["a", "bc", "déf"], STRING), shape)
     if dtype.kind in "iub":

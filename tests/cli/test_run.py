@@ -119,6 +119,12 @@ def test_a_module_that_lacks_another_one_says_so(folder: Path) -> None:
         (("-x", "x=float32[2]", "--save", "typed_ops.py"), "cannot create the folder"),
         (("--import", "no_such_module"), "there is no module 'no_such_module'"),
         (("--import", "no_such_file.py"), "there is no file 'no_such_file.py'"),
+        (
+            ("-x", "x=float32[2,,3]"),
+            "there is no file 'float32[2,,3]'; save the array with np.save, or write random ones",
+        ),
+        (("-x", "x=float32[99999999999,99999999999]"), "is too large for this machine"),
+        (("-x", "x=float32[99999999999999999999]"), "is too large for this machine"),
         (("-x", "x=float32[2]", "--provider", "Typo"), "there is no execution provider 'Typo'; this onnxruntime has"),
     ],
 )
