@@ -26,6 +26,8 @@ from .output import in_options
 
 _GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>(\s*\d+\s*(,\s*\d+\s*)*,?)?\s*)\]")
 
+_NO_LITERAL = re.compile(r"\s*[+-]?(inf|nan)\s*")  # numbers for which Python has no literal
+
 
 def import_modules(names: Iterable[str]) -> None:
     """Import modules, or run files, that declare ops.
@@ -230,6 +232,8 @@ def read_attributes(signature: Signature, given: Iterable[str]) -> dict[str, Any
             values[name] = _load(text)
         elif attribute.kind is AttributeKind.STRING:
             values[name] = text
+        elif attribute.kind is AttributeKind.FLOAT and _NO_LITERAL.fullmatch(text):
+            values[name] = float(text)
         else:
             try:
                 values[name] = ast.literal_eval(text)

@@ -121,3 +121,8 @@ def test_bench_says_which_inputs_and_attributes_there_are() -> None:
     assert "--input 'first=float32[2,3]'" in result.stderr
     result = command("bench", "typed_ops:plus", "-x", "x=float32[2]", "-a", "to=1", code=2)
     assert "(by)" in result.stderr
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400"])
+def test_attributes_may_be_infinite_or_nan(value):
+    command("check", "typed_ops:plus", "--only", "engine_native", "-x", "x=float32[2]", "-a", f"by={value}")
