@@ -24,6 +24,7 @@ from .._ops.origin import package
 from .._progress import progress
 from .._releases import TESTED, is_tested, tested
 from .._runtime.native.c_api import OLDEST, is_too_old
+from ..errors import PluginError
 from . import output
 from .output import Answer, answering
 
@@ -236,6 +237,10 @@ def diagnose(machine: Machine) -> list[Finding]:
     found += _exporters(machine)
     for name, result in machine.libraries.items():
         found.append(_of_probe(f"library {name}", result, State.BROKEN, "build it for this machine: pyops build"))
+    try:
+        plugins.is_enabled()
+    except PluginError as error:  # no plug-in is at fault
+        return [*found, Finding("plug-ins", State.BROKEN, str(error), f"unset {plugins.VARIABLE}")]
     for name, result in machine.plugins.items():
         fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
         found.append(_of_probe(f"plug-in {name}", result, State.BROKEN, fix, "can be imported"))

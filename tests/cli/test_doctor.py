@@ -277,6 +277,15 @@ def test_doctor_says_what_plug_ins_and_numba_do(monkeypatch: pytest.MonkeyPatch)
     assert "PYOPS_PLUGINS=0" in found["plug-in a 1.0, b"]["fix"]
 
 
+def test_doctor_does_not_blame_plug_ins_for_the_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = replace(machine(["onnxruntime"]), plugins={"a 1.0, b": Probe(failure="no")})
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: made)
+    monkeypatch.setenv("PYOPS_PLUGINS", "yes")
+    found = {item["what"]: item for item in parsed("doctor", code=1)["findings"]}
+    assert "PYOPS_PLUGINS is 'yes'; set it to 0" in found["plug-ins"]["found"]
+    assert "plug-in a 1.0, b" not in found
+
+
 def test_doctor_imports_plug_ins_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(folder, "typed-plugin", "typed_plugin", "raise OSError('no licence')", "typed.plugin")
     monkeypatch.syspath_prepend(str(folder))
