@@ -112,7 +112,8 @@ def run_model(
             kind = {"type": dtype_name(value.dtype), "shape": list(value.shape)}
             shown = np.array2string(value, threshold=8, edgeitems=3, precision=6)
         values = " ".join(str(shown).split())
-        records.append({"name": name, **kind, "values": values, **({"file": file} if file else {})})
+        complete = value.tolist() if isinstance(value, np.ndarray) else values
+        records.append({"name": name, **kind, "values": complete, **({"file": file} if file else {})})
         rows.append([name, describe(value), values, *[file] * bool(save)])
     return Answer([rows], records)
 

@@ -24,7 +24,7 @@ def test_run_shows_and_saves_the_outputs(folder: Path) -> None:
         "name": "y",
         "type": "float32",
         "shape": [2],
-        "values": "[2. 3.]",
+        "values": [2.0, 3.0],
         "file": str(Path("out") / "y.npy"),
     }
     assert np.load("out/y.npy").tolist() == [2, 3]
@@ -49,7 +49,7 @@ def test_strings_go_in_and_out() -> None:
     np.save("a.npy", np.array(["ab", "c"]))
     path = save(chain("typed::Shout", dtype=np.object_))
     (record,) = parsed("run", path, "-x", "x=a.npy", "-i", "typed_ops", "--save", ".")
-    assert record["values"] == "['AB' 'C']"
+    assert record["values"] == ["AB", "C"]
     assert np.load("y.npy").tolist() == ["AB", "C"]
 
 
@@ -155,3 +155,10 @@ def test_outputs_whose_names_no_file_can_have_are_saved(folder: Path) -> None:
     records = parsed("run", save(model), "-x", "x=float32[]", "--save", "out")
     assert sorted(map(str, Path("out").iterdir())) == sorted(record["file"] for record in records)
     assert len(records) == 3
+
+
+def test_json_has_every_number() -> None:
+    x = np.random.default_rng(3).normal(size=(5, 7)).astype(np.float32)
+    np.save("x.npy", x)
+    (record,) = parsed("run", save(chain("typed::Plus")), "-x", "x=x.npy", "-i", "typed_ops")
+    np.testing.assert_array_equal(np.array(record["values"], np.float32), x + 1)
