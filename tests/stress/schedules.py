@@ -34,8 +34,8 @@ import pyops
 from pyops import onnx_op
 
 F32 = NDArray[np.float32]
-SEED = int(sys.argv[1])
-ENGINE: Any = sys.argv[2] if len(sys.argv) > 2 else "native"
+SEED = int(sys.argv[1]) if __name__ == "__main__" else 0
+ENGINE: Any = sys.argv[2] if __name__ == "__main__" and len(sys.argv) > 2 else "native"
 SECONDS = 0.5
 LONGEST = 60  # until a schedule counts as hanging
 

@@ -183,17 +183,15 @@ def _(x):
     return x.like(shape=(3,))
 
 
-@fault(
-    "its shape function compares a size that has a name", "symbolic_shapes", r"gives output 'output' as float32\[size_1"
-)
+@fault("its shape function takes a name for no size", "symbolic_shapes", r"gives output 'output' as float32\[size_3\]")
 @onnx_op("faulty::Symbolic")
 def symbolic(x: F32) -> F32:
-    return x[0] if x.shape[0] == 1 else x
+    return x.copy()
 
 
 @symbolic.register_shape_inference
 def _(x):
-    return x.like(shape=x.shape[1:]) if x.shape[0] == 1 else x
+    return x if all(isinstance(size, int) for size in x.shape) else x.like(shape=x.shape[1:])
 
 
 # What it does with attributes and optional inputs.
