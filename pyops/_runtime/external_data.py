@@ -11,15 +11,8 @@ from typing import Any
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
-class _Uses:
-    """The sessions that are being created from an options object: `changing` by one that changes it, or `others`."""
-
-    def __init__(self) -> None:
-        self.changing = threading.RLock()
-        self.others: list[threading.RLock] = []
-
-
-_uses: dict[weakref.ref[Any], _Uses] = {}
+# For each options object, the lock of the session in creation that changes it, and those of all others in creation.
+_locks: dict[weakref.ref[Any], tuple[threading.RLock, list[threading.RLock]]] = {}
 
 
 @contextmanager
@@ -32,19 +25,19 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
     one. With `of_one_session` nobody else uses the options, and the setting stays: ONNX Runtime logs a warning when it
     changes.
     """
-    uses = _uses.setdefault(weakref.ref(options, _uses.pop), _Uses())
+    changing, others = _locks.setdefault(weakref.ref(options, _locks.pop), (threading.RLock(), []))
     if folder is None:
         own = threading.RLock()
         with own:
-            with uses.changing:
-                uses.others.append(own)
+            with changing:
+                others.append(own)
             try:
                 yield
             finally:
-                uses.others.remove(own)
+                others.remove(own)
         return
-    with uses.changing:
-        for other in list(uses.others):
+    with changing:
+        for other in list(others):
             with other:
                 pass
         if _configured_folder(options):

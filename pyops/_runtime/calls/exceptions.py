@@ -16,8 +16,6 @@ from types import TracebackType
 _MARK = re.compile(r"(?:Status Message|during initialization): \[pyops exception (\d+)\]")
 # The innermost frames identify the failure, even after unbounded recursion in a kernel.
 _MOST_FRAMES = 30
-# The text of an exception includes its causes and contexts, unless there are more.
-_MOST_CAUSES = 8
 
 _ids = itertools.count(1)
 stored: dict[int, BaseException] = {}
@@ -42,12 +40,7 @@ def describe(error: BaseException) -> str:
     """Return the text and the traceback of an exception, as a status message."""
     # Unlike str(), these functions tolerate an exception whose __str__ raises.
     headline = traceback.format_exception_only(error)[0].strip()
-    cause: BaseException | None = error
-    for _ in range(_MOST_CAUSES):
-        if cause is not None:  # an exception may define __bool__
-            cause = cause.__context__ if cause.__cause__ is None else cause.__cause__
-    lines = traceback.format_exception(error, limit=-_MOST_FRAMES, chain=cause is None)
-    return f"{headline}\n{''.join(lines)}"
+    return f"{headline}\n{''.join(traceback.format_exception(error, limit=-_MOST_FRAMES))}"
 
 
 def reserve() -> tuple[int, str]:

@@ -27,21 +27,6 @@ from types import FrameType
 from typing import Any
 
 
-class _Deferral:
-    """The handler of signals whose own handlers are called later."""
-
-    def __init__(self) -> None:
-        self.handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
-        self.received: dict[int, FrameType | None] = {}
-        self.is_over = False
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.is_over:  # an exception has kept the handler from being restored
-            self.handlers[number](number, frame)
-        else:
-            self.received[number] = frame
-
-
 @contextmanager
 def signals_deferred() -> Iterator[None]:
     """Call the Python handlers of signals that arrive within the block when it ends.
@@ -51,20 +36,29 @@ def signals_deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    deferral = _Deferral()
+    handlers: dict[int, Callable[[int, FrameType | None], Any]] = {}
+    received: dict[int, FrameType | None] = {}
+    is_over = False
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        if is_over:  # an exception has kept the handler from being restored
+            handlers[number](number, frame)
+        else:
+            received[number] = frame
+
     with ExitStack() as after:  # whose functions are called in reverse order, even if another raises
         try:
             for number in map(int, signal.valid_signals()):
                 if callable(handler := signal.getsignal(number)):
-                    deferral.handlers[number] = handler
-                    signal.signal(number, deferral)
+                    handlers[number] = handler
+                    signal.signal(number, defer)
             yield
         finally:
-            deferral.is_over = True
-            for number, frame in deferral.received.items():
-                after.callback(deferral.handlers[number], number, frame)
-            for number, handler in deferral.handlers.items():
-                if signal.getsignal(number) is deferral:
+            is_over = True
+            for number, frame in received.items():
+                after.callback(handlers[number], number, frame)
+            for number, handler in handlers.items():
+                if signal.getsignal(number) is defer:
                     after.callback(signal.signal, number, handler)
 
 
