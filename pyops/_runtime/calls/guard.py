@@ -84,13 +84,16 @@ while True:
 _CALL = f"""
 while True:
     if errors:
-        is_taken, answer = own not in pool, None
+        answer = None
         if not is_reported:
             is_reported = True
-            fill(pool)  # and the spares
+            # And the spares. An exception at the first instruction leaves is_taken False: this generator then serves no
+            # other call, and is replaced here.
+            fill(pool)
             answer = report(errors, call)
         if answer is None:
-            answer, number = spares.pop() if spares else reporter.spare()
+            answer, number = spares[-1]
+            del spares[-1]  # no call, because at the recursion limit C code cannot be called either
             slots[number] = errors[-1]
         errors, is_reported = (), False
     call = None
@@ -99,7 +102,7 @@ while True:
         pool.appendleft(own)  # at the other end: whoever enters before the yield takes another one
     call = yield answer
     is_taken, answer = True, None
-    if len(pool) < {_SUSPENDED}:
+    if len(pool) < {_SUSPENDED} or len(spares) < {_SPARES // 2}:
         fill(pool)
     try:
         answer = target(call)

@@ -106,8 +106,11 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
         # The first call sets up pybind11's use of NumPy; a handler that ran a session meanwhile would wait for that.
         with contextlib.nullcontext() if _was_called else guard.signals_deferred():
             result = function()
-    except Exception as error:
-        if not exceptions.is_of_onnxruntime(error) or (run.failure is None and not this_thread.unreported):
+    except BaseException as error:
+        has_failed = run.failure is not None or this_thread.unreported
+        if not (has_failed and isinstance(error, Exception) and exceptions.is_of_onnxruntime(error)):
+            if run.failure is not None:  # rather than ONNX Runtime's error
+                error.__context__ = run.failure
             raise
     finally:
         this_thread.runs.remove(run)

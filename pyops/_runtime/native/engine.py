@@ -72,7 +72,7 @@ class NativeEngine:
         self.addresses = {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
 
     def _is_raised(self, call: Any) -> bool:
-        return call is None or type(self.computes.get(call.first)) is not _InPlainSession
+        return type(self.computes.get(call.first)) is not _InPlainSession
 
     @contextmanager
     def creating(self, items: Iterable[HostedOp], nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
@@ -139,7 +139,7 @@ class _Reporter:
     Parameters
     ----------
     is_raised : callable
-        Gets what C passed to the callback, if that is known; returns whether a session of pyops raises its exceptions.
+        Gets what C passed to the callback; returns whether a session of pyops raises its exceptions.
     """
 
     slots = exceptions.stored
@@ -148,11 +148,15 @@ class _Reporter:
         self._is_raised = is_raised
 
     def report(self, error: BaseException, call: Any) -> int | None:
-        if self._is_raised(call):
+        if call is not None and self._is_raised(call):
             return None
         exceptions.remember(error)
         with signals_deferred():  # traceback takes an exception that comes meanwhile for a failure of __str__
             message = exceptions.describe(error)
+        if call is None:  # and so the session
+            number, mark = exceptions.reserve()
+            exceptions.stored[number] = error
+            message = f"{mark} {message}"
         return load().status(message)
 
     def spare(self) -> tuple[int, int]:
