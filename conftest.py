@@ -29,6 +29,10 @@ NEED_TORCH = (
     "tests/operator_coverage",
     "tests/cli/test_demo.py",
     "tests/project/test_site.py",
+    "tests/stress/fallback_calls.py",
+    "tests/stress/integer_programs.py",
+    "tests/stress/test_fallback_calls.py",
+    "tests/stress/test_integer_programs.py",
     "tests/testing/test_check_torch.py",
 )
 QUICK_NOTEBOOK = "03_debugging.ipynb"
