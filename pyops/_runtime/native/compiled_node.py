@@ -47,7 +47,7 @@ class CompiledNode(KernelNode):
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()
         # What machine code may be reading, the latest last.
         self._kept: list[Any] = []
         functions = (
@@ -69,11 +69,15 @@ class CompiledNode(KernelNode):
         if context & layout.FAILED:
             self._raise(context - layout.FAILED)
         inputs = self._inputs(context)
-        try:
-            self._learn(inputs)
-        except BaseException as error:  # interrupts get the note, too
-            self._explain(error, context, inputs)
-            raise
+        # Where another thread learns, or the call in which a signal's handler came, this call does without.
+        if self._lock.acquire(blocking=False):
+            try:
+                self._learn(inputs)
+            except BaseException as error:  # interrupts get the note, too
+                self._explain(error, context, inputs)
+                raise
+            finally:
+                self._lock.release()
         del inputs
         super().compute(context, resume)
 
@@ -87,11 +91,10 @@ class CompiledNode(KernelNode):
 
     def _learn(self, inputs: list[Any]) -> None:
         """Publish records with which machine code serves the next call with inputs like these."""
-        with self._lock:
-            revision, kernel = self.op._revision.value, self.op.kernels["cpu"]
-            if revision != self._revision:
-                self._publish(revision, {})
-            records = self._records
+        revision, kernel = self.op._revision.value, self.op.kernels["cpu"]
+        if revision != self._revision:
+            self._publish(revision, {})
+        records = self._records
         if not isinstance(kernel, CompiledKernel) or kernel.lacking(inputs, self._attributes, self._node.output_dtypes):
             return
         shape_function = self.op.shape_function
@@ -107,17 +110,14 @@ class CompiledNode(KernelNode):
             if code is None:
                 return
             record = Record(*code, attributes, len(input_sizes), len(output_sizes))
-            with self._lock:
-                records.setdefault(specialization, record)
-                if records is self._records:  # the op may have been redefined meanwhile
-                    self._publish(revision, records)
-        with self._lock:
-            if shapes is not None:
-                records[specialization].add_shapes(input_sizes, output_sizes)
-            if self._state[layout.RUNNING] == 0:
-                del self._kept[:-1]
-                for record in self._records.values():
-                    record.free_replaced()
+            records[specialization] = record
+            self._publish(revision, records)
+        if shapes is not None:
+            records[specialization].add_shapes(input_sizes, output_sizes)
+        if self._state[layout.RUNNING] == 0:
+            del self._kept[:-1]
+            for record in records.values():
+                record.free_replaced()
 
     def _publish(self, revision: int, records: dict[Specialization, Record]) -> None:
         self._revision, self._records = revision, records
