@@ -37,11 +37,7 @@ _HAS_LOWEST = "least = ReduceMin<keepdims = 0>(x) is_rare = Equal(least, lowest)
 # float64 holds every integer below 2**53. The norm is no smaller than the largest dividend, but for rounding.
 _IS_LARGE = """floats = Cast<to = 1>(x) norm = ReduceL2<keepdims = 0>(floats)
     limit = Constant<value = float {4503599627370496.0}>() is_rare = Greater(norm, limit)"""
-_PARTS = {
-    "Div": (_HAS_LOWEST, "z1 = Div(x, divisor)", "Div"),
-    "Mod": (_HAS_LOWEST, "z1 = Mod(x, divisor)", "Mod"),
-    "Fmod": (_IS_LARGE, "times = Div(x, divisor) whole = Mul(times, divisor) z1 = Sub(x, whole)", "Mod<fmod = 1>"),
-}
+_SAFE_FMOD = "times = Div(x, divisor) whole = Mul(times, divisor) z1 = Sub(x, whole)"
 
 # Operators that compute sizes from sizes, with the number of inputs that are sizes.
 _OF_SIZES: dict[str, int | None] = {"Shape": 0, "Size": 0, "Concat": None}
@@ -88,20 +84,21 @@ def _divisions(model: onnx_ir.Model) -> list[onnx_ir.Node]:
 
 
 def _guard(node: onnx_ir.Node) -> str | None:
-    (x, y), dtype, operation = node.inputs, _dtype(node), node.op_type
-    if node.attributes.get_int("fmod", 0):
-        operation = "Fmod"
-    if dtype != DataType.INT64 and (dtype != DataType.INT32 or operation == "Fmod"):
+    (x, y), dtype, usual = node.inputs, _dtype(node), node.op_type
+    is_fmod = bool(node.attributes.get_int("fmod", 0))
+    if dtype != DataType.INT64 and (dtype != DataType.INT32 or is_fmod):
         return None
-    dividends, divisors = _constant(x), _constant(y)
-    if operation != "Fmod":
+    is_rare, safe = _HAS_LOWEST, f"z1 = {usual}(x, divisor)"
+    if is_fmod:
+        is_rare, safe, usual = _IS_LARGE, _SAFE_FMOD, "Mod<fmod = 1>"
+    else:
+        dividends, divisors = _constant(x), _constant(y)
         has_lowest = dividends is None or (dividends == dtype.min).any()
         has_minus_one = divisors is None or (divisors == -1).any()
         if not (has_lowest and has_minus_one) or _is_from_sizes(x) or _is_from_sizes(y):
             return None
         if divisors is not None and (divisors == -1).all():
-            return _BY_MINUS_ONE[operation]
-    is_rare, safe, usual = _PARTS[operation]
+            return _BY_MINUS_ONE[usual]
     return _GUARDED.format(dtype=dtype.name.lower(), lowest=dtype.min, is_rare=is_rare, safe=safe, usual=usual)
 
 

@@ -58,7 +58,8 @@ class NativeEngine:
         self._created: ContextVar[list[weakref.ref[KernelNode]] | None] = ContextVar("created", default=None)
         self._thread = _ThisThread()
         computes = self.computes
-        self.compute_guard = Guard(lambda call: computes[call.first](call.second), _Reporter(self._is_raised))
+        reporter = _Reporter(lambda call: type(computes.get(call.first)) is not _InPlainSession)
+        self.compute_guard = Guard(lambda call: computes[call.first](call.second), reporter)
         infer_guard = Guard(self._infer_output_shapes, self._thread)
         create_guard = Guard(self._create_kernel, _Reporter(lambda _: self._thread.depth > 0))
         self._creation_guards = infer_guard, create_guard
@@ -70,9 +71,6 @@ class NativeEngine:
             "InferOutputShapeFn": infer_guard.callback,
         }
         self.addresses = {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
-
-    def _is_raised(self, call: Any) -> bool:
-        return type(self.computes.get(call.first)) is not _InPlainSession
 
     @contextmanager
     def creating(self, items: Iterable[HostedOp], nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
