@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from .._schema.dtypes import ELEMENT_TYPES, element_type, from_onnx
+from .._schema.dtypes import ELEMENT_TYPES, element_type, from_onnx, is_masked
 from ..errors import InputError
 from .native.workspace import pack, unpack
 
@@ -32,7 +32,7 @@ def check_arrays(feed: Any) -> None:
     """
     for name, value in feed.items() if isinstance(feed, Mapping) else ():
         for array in value if isinstance(value, list) else (value,):  # a list may be a sequence of tensors
-            if isinstance(array, np.ma.MaskedArray):
+            if is_masked(array):
                 raise InputError(f"input {name!r} is a masked array, but ONNX has no masks; pass {name}.filled(...)")
             if isinstance(array, np.ndarray) and not array.dtype.isnative:
                 raise InputError(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .dtypes import STRING, describe, element_type, holds_str, native_dtype
+from .dtypes import STRING, describe, element_type, holds_str, is_masked, native_dtype
 
 _INT64 = np.iinfo(np.int64)
 
@@ -114,7 +114,7 @@ class Attribute:
         return converted
 
     def _tensor(self, value: Any) -> np.ndarray:
-        if not isinstance(value, (np.ndarray, np.generic)) or isinstance(value, np.ma.MaskedArray):
+        if not isinstance(value, (np.ndarray, np.generic)) or is_masked(value):
             raise self._kind_error(value)
         tensor = np.array(value, native_dtype(value.dtype))
         if element_type(tensor.dtype) is None or not holds_str(tensor):

@@ -7,6 +7,7 @@ dtypes for keys: reading a pickle that another release of ml_dtypes wrote change
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +125,11 @@ def native_dtype(dtype: Any) -> DType:
 def holds_str(array: np.ndarray[Any, Any]) -> bool:
     """Return whether every element of an object array is a ``str``; True for an array of another dtype."""
     return array.dtype != STRING or all(isinstance(item, str) for item in array.flat)
+
+
+def is_masked(value: Any) -> bool:
+    """Return whether a value is a masked array, without the import of its module, which NumPy leaves to its users."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
 def expand(scalar: type[np.generic]) -> tuple[DType, ...]:

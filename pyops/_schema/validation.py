@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import InputError, OutputError
 from .devices import is_cupy
-from .dtypes import STRING, DType, describe, dtype_name, element_type, holds_str, spell_scalar, spell_shape
+from .dtypes import STRING, DType, describe, dtype_name, element_type, holds_str, is_masked, spell_scalar, spell_shape
 from .node import explain_read_only
 from .signature import Input, Signature
 
@@ -64,7 +64,7 @@ def _as_array(signature: Signature, item: Input, value: Any) -> Any:
             f"{signature.qualified_name}: input {item.name!r} is {describe(value)}; pass an array, for example "
             f"{_as_array_of(value, item)}{hint}"
         )
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise InputError(
             f"{signature.qualified_name}: input {item.name!r} is a masked array, but ONNX has no masks; pass "
             f"{item.name}.filled(...)"
@@ -96,7 +96,7 @@ def _as_array_of(value: Any, item: Input) -> str:
 def _plain(value: Any) -> Any:
     """Return NumPy scalars, array subclasses and other holders of a NumPy dtype (pandas columns) as plain arrays."""
     has_dtype = isinstance(getattr(value, "dtype", None), np.dtype)
-    is_own = isinstance(value, np.ma.MaskedArray) or is_cupy(value)
+    is_own = is_masked(value) or is_cupy(value)
     return np.asarray(value) if has_dtype and not is_own else value
 
 
@@ -277,7 +277,7 @@ def _check_output(signature: Signature, index: int, dtype: DType | None, value: 
     if type(value) is np.ndarray and value.dtype == dtype and dtype is not STRING:
         return value
     declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise OutputError(f"{declared} and is a masked array, but ONNX has no masks; return value.filled(...)")
     value = _plain(value)
     # Tests for NumPy and CuPy arrays without importing CuPy; the dtypes of torch and others are not np.dtype.
