@@ -71,9 +71,14 @@ class CallableKernel:
         self.call = numba.njit(**options)(define("call", code, names))
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
         # Computed for each object, because the values of globals may have changed.
-        self.made_from = (fingerprint(inspect.unwrap(function)), code, str(spelled))
+        self._function = inspect.unwrap(function)
+        self.made_from = (fingerprint(self._function), code, str(spelled))
         if cached:
-            use_cache(self.call, signature.qualified_name, *self.made_from)
+            use_cache(self.call, signature.qualified_name, *self.made_from, is_current=self.is_current)
+
+    def is_current(self) -> bool:
+        """Return whether the function's globals, and whatever else its code depends on, are what they were."""
+        return fingerprint(self._function) == self.made_from[0]
 
     def compile(self, kinds: Types) -> str | None:
         """Compile for numba types, or load the code from disk; return why it cannot be compiled, or None."""
@@ -186,6 +191,7 @@ def _compilable(value: Any, options: dict[str, Any], known: dict[FunctionType, A
 
 def _is_known(function: FunctionType) -> bool:
     """Return whether numba has an implementation registered for a function."""
+    cpu_target.typing_context.refresh()  # for what is registered since numba last compiled
     try:
         return cpu_target.typing_context.resolve_value_type(function) is not None
     except ValueError:
@@ -210,23 +216,30 @@ def machine_code(name: str, kernel: CallableKernel, specialization: Specializati
         names["part_body"] = numba.njit(**INNER)(define("part_body", codes["part_body"], names))
     names["body"] = numba.njit(**INNER)(define("body", codes["body"], names))
     made_from = (*kernel.made_from, *codes.values())
-    part = _callback("part", entry.PART, 2, name, names, made_from) if "part_body" in names else 0
-    return _callback("entry", entry.entry_code(specialization), 3, name, names, made_from), part
+    make = functools.partial(_callback, label=name, names=names, made_from=made_from, is_current=kernel.is_current)
+    part = make("part", entry.PART, 2) if "part_body" in names else 0
+    return make("entry", entry.entry_code(specialization), 3), part
 
 
 @functools.cache
 def dispatch() -> int:
     """Return the address of the KernelComputeV2 of all compiled ops."""
-    return _callback("dispatch", entry.DISPATCH, 2, "pyops", entry.CODE_NAMES, ())
+    return _callback("dispatch", entry.DISPATCH, 2, "pyops", entry.CODE_NAMES, (), lambda: True)
 
 
 def _callback(
-    name: str, code: str, parameters: int, label: str, names: dict[str, Any], made_from: tuple[str | None, ...]
+    name: str,
+    code: str,
+    parameters: int,
+    label: str,
+    names: dict[str, Any],
+    made_from: tuple[str | None, ...],
+    is_current: Callable[[], bool],
 ) -> int:
     """Compile code to a C function of words that returns a word; return its address."""
     signature = ((types.intp,) * parameters, types.intp)
     made = CFunc(define(name, code, names), signature, locals={}, options={"nopython": True})
-    use_cache(made, f"{label} for sessions ({name})", code, *made_from)
+    use_cache(made, f"{label} for sessions ({name})", code, *made_from, is_current=is_current)
     made.compile()
     _kept.append(made)
     return made.address or 0

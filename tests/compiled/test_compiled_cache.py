@@ -202,6 +202,107 @@ def times(x: NDArray[np.int64]) -> NDArray[np.int64]:
         assert names["times"](np.ones(1, np.int64)).tolist() == [result]
 
 
+VARIANTS = """
+import numba
+import numpy as np
+from numba import extending, types
+from numpy.typing import NDArray
+from pyops import onnx_op
+
+F64 = NDArray[np.float64]
+
+def add(x): return x + 1
+
+def scale(x): return x * 10
+
+def maker(c):
+    def made(x): return x + c
+    return made
+
+one, two = maker(1), maker(2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "term", "results"),
+    [
+        ("f = {}", "f(scale(add(x)))", {"add": 56.0, "scale": 550.0}),
+        ("f = {}", "one(x) * 100 + two(x) * 10 + f(x)", {"one": 620.5, "two": 621.5}),
+        (
+            "@numba.njit('{}')\ndef f(a): return a",
+            "x + f(x[0]) / 2.0",
+            {"float64(float64)": 6.75, "int64(int64)": 6.5},
+        ),
+        (
+            "@numba.njit(locals={{'y': types.{}}})\ndef f(a):\n    y = a / 4\n    return y * 1.0",
+            "x + f(x[0])",
+            {"int64": 5.5, "float64": 5.625},
+        ),
+        (
+            "def f(x): return x\n@extending.overload(f)\ndef _(x): return lambda x: x * {}",
+            "f(x)",
+            {"2": 9.0, "3": 13.5},
+        ),
+        (
+            "@extending.overload_method(types.Array, 'times')\ndef _(x, by): return lambda x, by: x * by * {}",
+            "x.times(2)",
+            {"2": 18.0},
+        ),
+    ],
+    ids=["seen already", "closures", "signature", "locals", "overload", "method"],
+)
+def test_a_change_of_what_a_kernel_refers_to_has_it_compiled_again(
+    code: str, term: str, results: dict[str, float]
+) -> None:
+    for value, result in results.items():
+        names: dict[str, Any] = {"__name__": "variants"}
+        exec(
+            VARIANTS
+            + code.format(value)
+            + f"\n@onnx_op('cached::Vary', compile=True)\ndef k(x: F64) -> F64: return {term}",
+            names,
+        )
+        assert names["k"](np.array([4.5])).tolist() == [result]
+
+
+METHOD = """
+from numba import extending, types
+
+@extending.overload_method(types.Array, "scaled")
+def _(x):
+    return lambda x: x * x.dtype.type(2)
+
+@extending.overload_method(types.Array, "unused")
+def _(x):
+    return lambda x: undescribed(x)
+
+undescribed = object()
+"""
+
+
+def test_methods_that_users_add_to_arrays_are_a_part_of_what_is_compiled() -> None:
+    for method, scale, where in (
+        (METHOD, 4.0, "compiled"),
+        (METHOD, 4.0, "from disk"),
+        (METHOD.replace("type(2)", "type(3)"), 6.0, "compiled"),
+    ):
+        run(method + KERNEL.replace("return x + x", "return x.scaled()"), results(scale, where))
+
+
+def test_code_compiled_after_a_change_of_a_global_array_is_not_kept_for_the_array_before_it() -> None:
+    kernel = """
+WEIGHTS = np.ones(1)
+
+@onnx_op("cached::Weigh", compile=True)
+def weigh(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return x + WEIGHTS[0]
+"""
+    change = "print(weigh(np.zeros(1)))\nWEIGHTS[0] = 2\nprint(weigh(np.zeros((1, 1))))"
+    run_new_script((COUNT, kernel, change), "[1.]\n[[2.]]")
+    run_new_script((COUNT, kernel, "print(weigh(np.zeros((1, 1))))"), "[[1.]]")
+    run_new_script((COUNT, kernel, change), "[1.]\n[[2.]]")
+
+
 @pytest.mark.exhaustive
 def test_damaged_files_are_compiled_again(folder: Path) -> None:
     for file in folder.iterdir():
