@@ -14,6 +14,8 @@ import numba
 import numpy as np
 import onnxruntime
 import pytest
+from numba import typed, types  # noqa: F401  # for the kernels of WRITES
+from numba.experimental import jitclass
 from numpy.typing import NDArray
 
 import pyops
@@ -22,6 +24,7 @@ from pyops.errors import CompileError, CompileWarning, DeclarationError, InputEr
 from tests.compiled.checking_kernel import TooLargeError
 from tests.helpers.models import chain
 from tests.helpers.scripts import run_script
+from tests.helpers.tiers import exhaustive
 from tests.project.test_imports import BLOCK
 
 F32 = NDArray[np.float32]
@@ -104,6 +107,98 @@ def test_an_input_is_read_only() -> None:
 
     with pytest.raises(CompileError, match=r"(?s)compiled::Write cannot be compiled for float32\[:\].*readonly array"):
         write.compile(X)
+
+
+MUTABLE = types.float32[:, ::1]
+
+
+@jitclass([("a", MUTABLE)])
+class Box:
+    def __init__(self, a: Any) -> None:
+        self.a = a
+
+
+def helper(x: Any) -> None:
+    x.flat[0] = 9
+
+
+WRITES = [
+    "np.ascontiguousarray(x)[0, 0] = 9",
+    "np.ascontiguousarray(x[0])[0] = 9",
+    "np.asfortranarray(x[0])[0] = 9",
+    "np.asfortranarray(x.T)[0] = 9",
+    "x.flat[0] = 9",
+    "x.T.flat[0] = 9",
+    "np.fill_diagonal(x, 9)",
+    "np.dot(x, x, x)",
+    "np.dot(x, x[0], out=x[1])",
+    "for v in np.nditer(x): v[()] = 9",
+    "for v in np.nditer((x, x + 1)): v[0][()] = 9",
+    "helper(x)",
+    "y = typed.List.empty_list(MUTABLE); y.append(x); y[0][0] = 9",
+    "y = typed.List.empty_list(MUTABLE); y.extend([x]); y[0][0] = 9",
+    "y = {1: x + 1}; y[2] = x; y[2][0] = 9",
+    "Box(x).a[0] = 9",
+    "y = Box(x + 1); y.a = x; y.a[0] = 9",
+    *map(
+        exhaustive,
+        [
+            "np.asarray(x)[0] = 9",
+            "np.asarray_chkfinite(x)[0] = 9",
+            "x.view(np.int32)[0] = 9",
+            "x.ravel()[0] = 9",
+            "x.reshape(4)[0] = 9",
+            "x.T[0] = 9",
+            "np.transpose(x)[0] = 9",
+            "np.atleast_3d(x)[0] = 9",
+            "x.sort()",
+            "x.fill(9)",
+            "np.add(x, x, x)",
+            "np.round(x, 0, x)",
+            "np.clip(x, 2, 3, x)",
+            "np.outer(x[0], x[1], x)",
+            "np.nan_to_num(x, False)",
+            "np.random.shuffle(x)",
+            "x += 9",
+            "np.expand_dims(x, 0)[0] = 9",
+            "np.broadcast_to(x, (2, 2))[0] = 9",
+            "np.split(x, 2)[0][0] = 9",
+            "np.frombuffer(x, np.float32)[0] = 9",
+            "np.real(x)[0] = 9",
+            "for r in x: r[0] = 9",
+            "y = [x + 1, x]; y[1][0] = 9",
+            "y = x if x[0, 0] > 9 else x + 1; y[0] = 9",
+        ],
+    ),
+]
+
+
+def kernel_that_does(code: str) -> Any:
+    names: dict[str, Any] = globals() | {"__name__": "writes"}
+    exec(f"def k(x: F32) -> F32:\n    {code}\n    return x + np.float32(0)", names)
+    return onnx_op("compiled::Writes", compile=True)(names["k"])
+
+
+@pytest.mark.parametrize("code", WRITES)
+def test_no_way_of_writing_to_an_input_compiles(code: str) -> None:
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    with pytest.raises(CompileError, match=r"(?s)read-?only"):
+        kernel_that_does(code)(x)
+    assert x.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "y = np.ascontiguousarray(x[:, 0]); y[0] = 9; y = np.ascontiguousarray(x[:, ::1]); y[0] = 9",
+        "y = np.asfortranarray(x); y[0] = 9; np.ascontiguousarray(x.T)[0] = 9",
+        "y = x.copy(); y.flat[0] = 9; np.dot(x, x, y); np.ascontiguousarray(y)[0] = 9",
+        "y = x + 1; Box(y).a[0] = 9\n    for v in np.nditer(y): v[()] = 9",
+    ],
+)
+def test_a_copy_of_an_input_may_be_written_to(code: str) -> None:
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    assert kernel_that_does(code)(x).tolist() == x.tolist() == [[1, 2], [3, 4]]
 
 
 @onnx_op("compiled::Opaque", compile=True)
