@@ -272,7 +272,7 @@ def _is_versioned(value: Any) -> bool:
     if isinstance(value, ModuleType):
         return _is_part(value.__name__)
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    return _is_part(module) and getattr(sys.modules.get(module), name or "", None) is value
+    return _is_part(module) and getattr(sys.modules.get(str(module)), name or "", None) is value
 
 
 def _is_part(module: Any) -> bool:
