@@ -113,7 +113,7 @@ FACETS = {
     "module": Facet("import $v as m$n", "m$n.sqrt(x[0] ** 2) + x", ("math", "numpy")),
     "helper module": Facet("from helper$n import f as f$n", "f$n(x)", NUMBERS, module="def f(x): return x * $v"),
     "attribute of a module": Facet("import helper$n", "x * helper$n.G", NUMBERS, False, module="G = $v"),
-    "enum": Facet("class E$n(enum.IntEnum):\n    A = $v", "x * E$n.A", ("1", "2", "3")),
+    "enum": Facet("class E$n(enum.IntEnum):\n    A = $v", "x * E$n.A.value", ("1", "2", "3")),
     "enum member": Facet(
         "class E$n(enum.Enum):\n    A = 2\n    B = 3\nG$n = E$n.$v", "x * (1 if G$n is E$n.A else 5)", ("A", "B")
     ),
