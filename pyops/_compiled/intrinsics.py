@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import extending, types
 from numba.core import cgutils, errors
@@ -23,10 +22,8 @@ from numba.core.typed_passes import NativeLowering
 from numba.core.typing import templates
 from numba.core.typing.collections import SetItemSequence
 from numba.core.typing.npydecl import NumpyRulesInplaceArrayOperator
-from numba.cpython import numbers
 from numba.extending import intrinsic
 from numba.np import arrayobj, linalg
-from numba.np.ufunc_db import get_ufunc_info
 
 INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 """Numba options for functions that only compiled code calls."""
@@ -37,63 +34,6 @@ overload = functools.partial(extending.overload, strict=False)
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
 _AS_LAYOUT = arrayobj._as_layout_array_intrinsic._defn
-
-
-def _without_overflow(divide: Callable[..., Any]) -> Callable[..., Any]:
-    """Return numba's code for a division of signed integers, with x / -1 computed as -x / 1.
-
-    If x is the lowest integer, the processor's instruction for x / -1 ends the process.
-    """
-
-    def divided(context: Any, builder: Any, kind: Any, operands: Any) -> Any:
-        x, y = operands
-        negates = builder.icmp_signed("==", y, y.type(-1))
-        operands = builder.select(negates, builder.neg(x), x), builder.select(negates, y.type(1), y)
-        return divide(context, builder, kind, operands)
-
-    return divided
-
-
-def _fmod(context: Any, builder: Any, kind: Any, operands: Any) -> Any:
-    x, y = operands
-    return builder.srem(x, builder.select(builder.icmp_signed("==", y, y.type(0)), y.type(1), y))
-
-
-def _sign(x: Any) -> Any:
-    return (x > 0) - (x < 0)
-
-
-def _lcm(x: Any, y: Any) -> Any:
-    return (abs(x) // np.gcd(x, y) if x != 0 else x) * abs(y)
-
-
-def _compile(function: Any, context: Any, builder: Any, kind: Any, operands: Any) -> Any:
-    return context.compile_internal(builder, function, kind, operands)
-
-
-def _correct_integers() -> None:
-    """Correct numba's arithmetic of integers in all that this process compiles from now on.
-
-    The results are NumPy's: also of the lowest integer // -1, for which numba gives 0, of ``np.fmod``, for which it
-    takes negative integers as unsigned ones, of ``np.sign``, for which it takes unsigned ones as signed ones, and of
-    ``np.lcm``, for which it rounds uint64 to float64.
-    """
-    for ufunc, kinds, correct in (
-        (np.floor_divide, "bhilq", _without_overflow),
-        (np.remainder, "bhilq", _without_overflow),
-        (np.divmod, "bhilq", _without_overflow),
-        (np.fmod, "bhilq", lambda numbas: _without_overflow(_fmod)),
-        (np.sign, "bhilqBHILQ", lambda numbas: functools.partial(_compile, _sign)),
-        (np.lcm, "bhilqBHILQ", lambda numbas: functools.partial(_compile, _lcm)),
-    ):
-        loops = get_ufunc_info(ufunc)
-        loops |= {loop: correct(numbas) for loop, numbas in loops.items() if loop[0] in kinds}
-    operators = numbers.int_divmod_signed
-    divmod_ = _without_overflow(lambda context, builder, kind, operands: operators(context, builder, kind, *operands))
-    numbers.int_divmod_signed = lambda context, builder, kind, *operands: divmod_(context, builder, kind, operands)
-
-
-_correct_integers()
 
 
 @intrinsic

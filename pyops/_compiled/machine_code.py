@@ -20,10 +20,13 @@ from .._schema.signature import Signature
 from ..errors import CompileError
 from . import entry
 from .callbacks import as_tuple, conform, conform_all
+from .corrections import correct_numbers
 from .disk_cache import fingerprint, global_names, use_cache
 from .intrinsics import INNER, NarrowVectors
 from .specialization import Specialization
 from .vector_math import vectorised
+
+correct_numbers()
 
 Types = tuple[Any, Any, Any]
 """The numba types of the three tuples that ``call`` takes: inputs, attribute values and out buffers."""

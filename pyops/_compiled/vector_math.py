@@ -19,7 +19,7 @@ from numba import types
 
 from .intrinsics import INNER, in_register, larger, overload, smaller
 
-_float, _int = np.float32, np.int32
+_float, _int, _NARROW = np.float32, np.int32, (np.int8, np.int16, np.uint8, np.uint16)
 _LOG2_E = _float(1.44269504088896341)
 # log(2) in two parts; the high part has few significant bits, so that its product with k is exact.
 _LOG_2_HIGH, _LOG_2_LOW = _float(0.693359375), _float(-2.12194440e-4)
@@ -58,6 +58,8 @@ def exp(x: Any) -> Any:
         p = (in_register(_C6) * r + in_register(_C5)) * r + in_register(_C4)
         p = ((p * r + in_register(_C3)) * r + in_register(_C2)) * r + in_register(_ONE)
         return _float(p * r + in_register(_ONE)) * first * second
+    if isinstance(x, _NARROW):  # numba's own has float32's precision for them
+        return np.exp(np.float64(x))
     return np.exp(x)
 
 

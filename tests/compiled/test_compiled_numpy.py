@@ -167,3 +167,124 @@ def test_the_lowest_common_multiple_of_large_integers() -> None:
 
     x, y = np.array([2**63 - 1, 0, 6], np.uint64), np.array([1, 5, 4], np.uint64)
     assert multiple(x, y).tolist() == [2**63 - 1, 0, 12]
+
+
+@pytest.mark.parametrize("dtype", first_quick(["int64", "uint64", "int8", "uint16"]))
+def test_shifts_and_powers_of_any_integers(dtype: str) -> None:
+    def shifts_and_powers(x: Any, y: Any) -> Any:
+        each, product = x.copy(), x.copy()
+        each <<= y
+        for i in range(x.size):
+            product[i] = x[i] ** y[i] ^ (x[i] >> y[i])
+        left, right, power, cube = np.left_shift(x, y), np.right_shift(x, y), np.power(x, y), (x**3).astype(x.dtype)
+        return x << y, x >> y, left, right, power, x**y, cube, each, product
+
+    integers = NDArray[np.dtype(dtype).type]  # type: ignore[misc]
+    shifts_and_powers.__annotations__ = {"x": integers, "y": integers, "return": tuple[(integers,) * 9]}  # type: ignore[misc]
+    op = onnx_op("compiled::ShiftsAndPowers", compile=True)(shifts_and_powers)
+    limits = np.iinfo(dtype)
+    values = [0, 1, 3, 5, limits.max, limits.max - 1, limits.min, limits.bits - 1, limits.bits, limits.bits + 1, 100]
+    exponents = [value for value in values if value >= 0]
+    x, y = (array.ravel() for array in np.meshgrid(np.array(values, dtype), np.array(exponents, dtype)))
+    with np.errstate(all="ignore"):
+        wanted = shifts_and_powers(x, y)
+    for given, expected in zip(op(x, y), wanted, strict=True):
+        assert given.tolist() == expected.tolist()
+
+
+def test_negative_powers_of_integers_are_numpys_error() -> None:
+    @onnx_op("compiled::NegativePower", compile=True)
+    def power(x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.int64]:
+        return x**y
+
+    for run in (power, power.kernels["cpu"].plain):
+        with pytest.raises(ValueError, match="Integers to negative integer powers are not allowed"):
+            run(np.array([2, 1]), np.array([1, -1]))
+
+
+@pytest.mark.parametrize("dtype", first_quick(["float64", "float32"]))
+def test_floored_quotients_and_remainders_of_floats(dtype: str) -> None:
+    def divided(x: Any, y: Any) -> Any:
+        quotient, rest = np.divmod(x, y)
+        return np.floor_divide(x, y), np.remainder(x, y), x // y, x % y, quotient, rest, np.sign(x)
+
+    floats = NDArray[np.dtype(dtype).type]  # type: ignore[misc]
+    divided.__annotations__ = {"x": floats, "y": floats, "return": tuple[(floats,) * 7]}  # type: ignore[misc]
+    op = onnx_op("compiled::DividedFloats", compile=True)(divided)
+    values = [*(np.arange(-33, 34) / 10), -0.0, np.nan, np.inf, -np.inf, 1e300, 5e-324]
+    with np.errstate(all="ignore"):
+        x, y = (array.ravel().astype(dtype) for array in np.meshgrid(values, values))
+        for given, expected in zip(op(x, y), divided(x, y), strict=True):
+            np.testing.assert_array_equal(given, expected)
+            numbers = ~np.isnan(expected)
+            assert np.array_equal(np.signbit(given[numbers]), np.signbit(expected[numbers]))
+
+
+def test_negative_powers_of_zero() -> None:
+    @onnx_op("compiled::Reciprocals", compile=True)
+    def reciprocals(x: F32, *, n: int = -1) -> tuple[F32, F32, F32, F32]:
+        each = np.empty_like(x)
+        for i in range(x.size):
+            each[i] = x[i] ** n
+        return x**-1, x**-2, (x**n).astype(np.float32), each
+
+    x = np.array([0, -0.0, 2, -2, np.inf, np.nan], np.float32)
+    for n in (-3, 2, 0, -(2**63)):
+        with np.errstate(all="ignore"):
+            expected = [x**-1, x**-2, x**n, x**n]
+        for a, b in zip(reciprocals(x, n=n), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+
+def test_unsigned_integers_of_floats() -> None:
+    @onnx_op("compiled::Unsigned", compile=True)
+    def unsigned(x: NDArray[np.float64]) -> tuple[NDArray[np.uint8], NDArray[np.uint16], NDArray[np.uint64]]:
+        return x.astype(np.uint8), x.astype(np.uint16), x.astype(np.uint64)
+
+    x = np.array([-1, -2.9, -300, 255.9, 256, 70000, 2.0**31 - 1, np.nan])
+    wide = np.array([-1, -300, 2.0**63 - 1024, 2.0**63, 2.0**64 - 2048, np.nan])
+    with np.errstate(invalid="ignore"):
+        for given, expected in zip(unsigned(x)[:2], unsigned.kernels["cpu"].plain(x)[:2], strict=True):
+            assert given.tolist() == expected.tolist()
+        assert unsigned(wide)[2].tolist() == wide.astype(np.uint64).tolist()
+
+
+def test_uint64_and_a_number_in_the_code() -> None:
+    U64 = NDArray[np.uint64]
+
+    @onnx_op("compiled::WithNumber", compile=True)
+    def with_number(x: U64) -> tuple[U64, U64, U64, U64, NDArray[np.bool_]]:
+        each = np.empty_like(x)
+        for i in range(x.size):
+            each[i] = (x[i] - 1) // 2 + 3 * x[i] % 7
+        return x // 2, np.remainder(x + 1, 10), 3 * x, each, x > 2**53
+
+    x = np.array([2**64 - 1, 2**63 - 1, 2**63, 2**53 + 1, 5], np.uint64)
+    with np.errstate(over="ignore"):
+        wanted = with_number.kernels["cpu"].plain(x)
+    for given, expected in zip(with_number(x), wanted, strict=True):
+        assert given.tolist() == expected.tolist()
+
+
+def test_medians_with_nan() -> None:
+    @onnx_op("compiled::Median", compile=True)
+    def median(x: F32) -> F32:
+        return np.array([np.median(x)])
+
+    values = np.array([5, 4, 3, 2, 1, np.nan, 0.5], np.float32)
+    for x in (values, values[:5], values[:4], np.roll(values, 1), np.array([[1, 2], [np.inf, 4]], np.float32)):
+        np.testing.assert_array_equal(median(x), np.array([np.median(x)]))
+    assert np.isnan(median(values[:0]))
+
+
+def test_functions_of_math_of_narrow_and_of_large_integers() -> None:
+    @onnx_op("compiled::NarrowExp", compile=True)
+    def narrow(x: NDArray[np.int8]) -> NDArray[np.float64]:
+        return np.array([math.exp(x[0]), math.exp(x[1])])
+
+    @onnx_op("compiled::LargeHypot", compile=True)
+    def large(x: NDArray[np.uint64]) -> NDArray[np.float64]:
+        return np.array([math.hypot(x[0], x[1])])
+
+    np.testing.assert_allclose(narrow(np.array([1, -3], np.int8)), np.exp([1, -3]), rtol=1e-15)
+    np.testing.assert_allclose(large(np.array([2**64 - 1, 1], np.uint64)), [2.0**64])
