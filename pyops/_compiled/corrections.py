@@ -21,7 +21,7 @@ from numba.core.typing import signature
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.cpython import numbers
 from numba.extending import lower_builtin, register_jitable
-from numba.np import arraymath
+from numba.np import arraymath, arrayobj
 from numba.np.ufunc_db import get_ufunc_info
 
 from .intrinsics import overload
@@ -147,7 +147,17 @@ def _integer_of_float(context: Any, builder: Any, given: Any, wanted: Any, value
     return builder.trunc(result, ir.IntType(bits)) if bits < result.type.width else result
 
 
-_numbas_median = register_jitable(arraymath._median_inner)
+_numbas_sizes, _numbas_median = map(register_jitable, (arrayobj.normalize_reshape_value, arraymath._median_inner))
+
+
+def _normalize_sizes(size: Any, shape: Any) -> None:
+    unknown = empty = False
+    for n in shape:
+        unknown |= n < 0
+        empty |= n == 0
+    if unknown and empty:
+        raise ValueError("cannot reshape array of size 0 into a shape with -1 and 0: any size would do for -1")
+    _numbas_sizes(size, shape)
 
 
 def _median(a: Any) -> Any:
@@ -219,6 +229,7 @@ def correct_numbers() -> None:
         for symbol in (operator.pow, operator.ipow):
             lower_builtin(symbol, types.Float, kind)(_power_of_float)
     lower_cast(types.Float, types.Integer)(_integer_of_float)
+    arrayobj.normalize_reshape_value = _normalize_sizes
     names = (*_OPERATORS, *(f"i{name}".rstrip("_") for name in _OPERATORS), *_COMPARISONS)
     symbols = [getattr(operator, name) for name in names]
     for symbol in (*symbols, *(getattr(np, name) for name in _UFUNCS.split())):

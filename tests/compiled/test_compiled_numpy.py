@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import pyops
 from pyops import Op, onnx_op
+from tests.helpers.models import chain
 from tests.helpers.scripts import run_script
 from tests.helpers.tiers import first_quick
 
@@ -288,3 +290,18 @@ def test_functions_of_math_of_narrow_and_of_large_integers() -> None:
 
     np.testing.assert_allclose(narrow(np.array([1, -3], np.int8)), np.exp([1, -3]), rtol=1e-15)
     np.testing.assert_allclose(large(np.array([2**64 - 1, 1], np.uint64)), [2.0**64])
+
+
+def test_reshaping_nothing_to_rows_of_nothing_is_an_error() -> None:
+    @onnx_op("compiled::Rows", compile=True)
+    def rows(x: F32) -> F32:
+        return x.reshape(-1, x.shape[-1])
+
+    for run in (rows, rows.kernels["cpu"].plain):
+        with pytest.raises(ValueError, match="cannot reshape array of size 0 into "):
+            run(np.zeros((2, 3, 0), np.float32))
+        assert run(np.zeros((0, 3), np.float32)).shape == (0, 3)
+        assert run(np.zeros((2, 0, 3), np.float32)).shape == (0, 3)
+    session = pyops.InferenceSession(chain("compiled::Rows"))
+    with pytest.raises(ValueError, match="cannot reshape array of size 0 into "):
+        session.run(None, {"x": np.zeros((2, 3, 0), np.float32)})
