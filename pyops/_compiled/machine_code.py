@@ -24,9 +24,11 @@ from .corrections import correct_numbers
 from .disk_cache import fingerprint, global_names, use_cache
 from .intrinsics import INNER, NarrowVectors
 from .specialization import Specialization
+from .texts import correct_texts
 from .vector_math import vectorised
 
 correct_numbers()
+correct_texts()
 
 Types = tuple[Any, Any, Any]
 """The numba types of the three tuples that ``call`` takes: inputs, attribute values and out buffers."""

@@ -532,3 +532,50 @@ def test_interrupts_and_forks_leave_everything_usable(tmp_path: Path, monkeypatc
         [1.414]
         """,
     )
+
+
+@onnx_op("compiled::Described", compile=True)
+def described(x: F32, *, scale: float = 0.25, lowest: int = -(2**63)) -> F32:
+    if x.size > 3:
+        numbers = f"{x.shape} {scale} {np.max(x)} {x.size / 3}"
+        raise ValueError(f"{numbers} {x.dtype} {lowest} {None} {x.ndim > 1} {x[0, 0]}")
+    return x
+
+
+def test_messages_have_the_texts_of_values() -> None:
+    x = np.array([[0.5, 1e-7, 3], [4, -1, 1e20]], np.float32)
+    session = pyops.InferenceSession(chain("compiled::Described"))
+    texts = []
+    for run in (described.kernels["cpu"].plain, described, lambda x: session.run(None, {"x": x})):
+        with pytest.raises(ValueError, match="float32 -9223372036854775808 None True") as caught:
+            run(x)
+        texts.append(str(caught.value))
+    assert texts[1:] == [texts[0]] * 2
+
+
+def test_the_text_of_any_number() -> None:
+    @numba.njit
+    def text(value: Any) -> str:
+        return f"{value}"
+
+    text(0)
+    source = np.random.default_rng()
+    floats = [0.0, -0.0, 1e15, 1e16, 1e-4, 1e-5, 5e-324, np.finfo(float).max, np.nan, np.inf, -np.inf, 2.0**53 + 1]
+    floats += source.integers(0, 2**64, 1000, np.uint64).view(np.float64).tolist()
+    floats += (source.uniform(-1, 1, 1000) * 10.0 ** source.integers(-8, 18, 1000)).tolist()
+    assert [text(value) for value in floats] == [f"{value}" for value in floats]
+    integers = [sign * (10**k + offset) for k in range(19) for offset in (-1, 0, 1) for sign in (1, -1)] + [-(2**63)]
+    assert [text(value) for value in integers] == [f"{value}" for value in integers]
+    tuples = [(), (1,), (0.5, -2), (True, None, (3,))]
+    assert [text(value) for value in tuples] == [f"{value}" for value in tuples]
+
+
+def test_what_has_no_text_in_machine_code_is_named() -> None:
+    @onnx_op("compiled::ArrayText", compile=True)
+    def array_text(x: F32) -> F32:
+        if x.size > 3:
+            raise ValueError(f"too large: {x}")
+        return x
+
+    with pytest.raises(CompileError, match="there is no text of readonly array"):
+        array_text(X)
