@@ -25,10 +25,12 @@ OF_NUMBA = {
     f"pyops._compiled.{name}"
     for name in (
         "callbacks",
+        "corrections",
         "disk_cache",
         "entry",
         "intrinsics",
         "machine_code",
+        "texts",
         "vector_math",
     )
 } | {f"pyops._build.{name}" for name in ("build", "exception_text", "machine_code", "shape_functions", "tables")}
