@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _RUNTIME = re.compile(r"llvm\.|NRT_|numba_attempt_nocopy_reshape$|pyops_say_")
-_LIBC = {"memcpy", "memmove", "memset", "memcmp", "malloc", "free", "abort", "snprintf", "strtod"}
+_LIBC = {"memcpy", "memmove", "memset", "memcmp", "malloc", "free", "abort", "snprintf", "strlen", "strtod"}
 _MATH = {
     *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf"),
     *("erfc", "exp", "exp2", "expm1", "fabs", "floor", "fma", "fmax", "fmin", "fmod", "frexp", "hypot", "ldexp"),
