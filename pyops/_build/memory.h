@@ -67,8 +67,11 @@ void NRT_MemInfo_varsize_free(MemInfo *info, void *data) {
    fall into the smallest groups of the same product; those of each group must lie in memory one after the other. */
 int numba_attempt_nocopy_reshape(int64_t rank, const int64_t *dims, const int64_t *strides, int64_t new_rank,
                                  const int64_t *new_dims, int64_t *new_strides, int64_t item, int fortran) {
-  int64_t size[MOST_DIMS], stride[MOST_DIMS], count = 0, at = 0;
+  int64_t size[MOST_DIMS], stride[MOST_DIMS], count = 0, at = 0, total = 1, new_total = 1;
   if (fortran || rank > MOST_DIMS) return 0;
+  for (int64_t i = 0; i < rank; i++) total *= dims[i];
+  for (int64_t i = new_rank; i--;) new_strides[i] = item * new_total, new_total *= new_dims[i];
+  if (!total || !new_total) return total == new_total;
   for (int64_t i = 0; i < rank; i++)
     if (dims[i] != 1) size[count] = dims[i], stride[count++] = strides[i];
   for (int64_t next = 0; next < new_rank;) {

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 import pyops
-from pyops import Op
+from pyops import Op, onnx_op
 from pyops._build import linker, targets
 from pyops._cli import app
 from pyops.errors import CompileError, InputError, MissingDependencyError
 from pyops.testing import Sample
-from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, REFUSED, add_scaled, divided, prints
+from tests.building.buildable_ops import F32, LOOPS, PAIRS, RAISING, REFUSED, add_scaled, divided, prints
 from tests.building.conftest import Library
 from tests.building.plain import assert_identical, by_pyops, plain_results
 from tests.helpers.scripts import run_new_script
@@ -50,6 +50,34 @@ def test_a_library_divides_integers_as_numpy_does(tmp_path: Path) -> None:
     assert [array.tolist() for array in plain_results(tmp_path / "libdivided.so", [sample])[0]] == [
         array.tolist() for array in expected
     ]
+
+
+@onnx_op("built::Flat", compile=True)
+def flat(x: F32) -> F32:
+    return x.reshape((x.size,)) + x.ravel()
+
+
+@onnx_op("built::Turned", compile=True)
+def turned(x: F32) -> F32:
+    return np.ascontiguousarray(x.T).reshape((x.shape[1], 1, x.shape[0]))
+
+
+@onnx_op("built::Largest", compile=True)
+def largest(x: F32) -> F32:
+    return np.max(x) + np.min(x) + np.zeros(1, np.float32)
+
+
+@pytest.mark.exhaustive
+def test_a_library_reshapes_tensors_without_elements(tmp_path: Path) -> None:
+    shapes = [(2, 3), (0, 3), (2, 0), (0, 0)]
+    samples = [Sample(op, np.ones(shape, np.float32)) for op in (flat, turned) for shape in shapes]
+    maxima = [Sample(largest, np.ones(shape, np.float32)) for shape in shapes[:2]]
+    pyops.build(tmp_path / "lib.so", examples=[samples[0], samples[4], maxima[0]], cpu="native")
+    *results, one, none = plain_results(tmp_path / "lib.so", [*samples, *maxima])
+    expected = [sample.op.kernels["cpu"].plain(*sample.inputs) for sample in samples]
+    assert_identical(samples, results, [[array] for array in expected])
+    assert one[0].tolist() == [2]
+    assert "built::Largest: ValueError: zero-size array to reduction operation" in none
 
 
 @pytest.mark.exhaustive
