@@ -10,12 +10,12 @@
 #include "memory.h"
 
 /* numba's calling convention: 0 is success, and what was raised comes second. */
-typedef struct Said Said;
+typedef struct Object Object;
 typedef struct {
-  const char *text; /* where a byte \1 stands for the next of the values, and \2 for its repr */
+  const char *text; /* where a byte \xFE and a number stand for the str of a value, \xFF and a number for its repr */
   int32_t length;
   void *values;
-  void *(*say)(void *values, Said *said); /* which frees them */
+  Object *(*box)(void *values); /* which frees them, and returns a tuple */
   int32_t count;
 } Raised;
 typedef int32_t Body(int64_t *answer, Raised **raised, int64_t state, int64_t record, int64_t context, int64_t failures);
@@ -60,7 +60,6 @@ static Api shapes_api; /* for shape inference, which gets none */
 
 /* Text that is cut off where it does not fit. */
 typedef struct { char text[1024]; size_t length; } Text;
-struct Said { Text text; size_t starts[16]; int quoted[16], count; };
 
 #include <stdarg.h>
 static void put(Text *text, const char *format, ...) {
@@ -82,60 +81,120 @@ static Status *fail(Api api, const Op *op, Text *text) {
   return create_status(api, whole.text);
 }
 
-/* What generated code calls to put the values of an exception into text. */
-static int begin_saying(Said *said) {
-  if (said->count == 16) return 0;
-  said->quoted[said->count] = 0;
-  said->starts[said->count++] = said->text.length;
-  return 1;
+/* The values of an exception: what generated code calls in place of the functions of Python's C API with these names. */
+struct Object {
+  Text text, repr; /* of anything but a tuple or list */
+  const char *brackets;
+  int64_t count;
+  Object **items;
+};
+Object pyops__Py_NoneStruct = {{"None", 4}, {"None", 4}, NULL, 0, NULL};
+static Object *new_object(const char *brackets, int64_t count) {
+  Object *made = calloc(1, sizeof *made);
+  if (made) made->brackets = brackets, made->items = calloc((size_t)count + 1, sizeof *made->items);
+  if (made && made->items) made->count = count;
+  return made;
 }
-static void end_saying(Said *said) {
-  if (said->text.length + 1 < sizeof said->text.text) said->text.text[said->text.length++] = 0;
+static Object *new_number(const char *format, ...) {
+  Object *made = new_object(NULL, 0);
+  va_list arguments;
+  va_start(arguments, format);
+  if (made) vsnprintf(made->text.text, sizeof made->text.text, format, arguments), made->repr = made->text;
+  va_end(arguments);
+  return made;
 }
-void pyops_say_int(Said *said, int64_t value) {
-  if (begin_saying(said)) put(&said->text, "%lld", (long long)value), end_saying(said);
+static void free_object(Object *object) {
+  for (int64_t i = 0; object && i < object->count; i++) free_object(object->items[i]);
+  if (object && object != &pyops__Py_NoneStruct) free(object->items), free(object);
 }
-void pyops_say_unsigned(Said *said, uint64_t value) {
-  if (begin_saying(said)) put(&said->text, "%llu", (unsigned long long)value), end_saying(said);
+static void put_object(Text *text, const Object *object, int repr) {
+  if (object && object->brackets) {
+    put(text, "%c", object->brackets[0]);
+    for (int64_t i = 0; i < object->count; i++) put(text, i ? ", " : ""), put_object(text, object->items[i], 1);
+    put(text, "%s", object->brackets + (object->brackets[1] == ',' && object->count != 1 ? 2 : 1));
+  } else put(text, "%s", !object ? "..." : repr ? object->repr.text : object->text.text);
 }
-void pyops_say_bool(Said *said, int64_t value) {
-  if (begin_saying(said)) put(&said->text, value ? "True" : "False"), end_saying(said);
+static void put_repr(Text *text, const char *word) {
+  char quote = strchr(word, '\'') && !strchr(word, '"') ? '"' : '\'';
+  put(text, "%c", quote);
+  for (; *word; word++)
+    if (*word == quote || *word == '\\') put(text, "\\%c", *word);
+    else if (*word == '\n' || *word == '\r' || *word == '\t') put(text, "\\%c", *word == '\n' ? 'n' : *word == '\r' ? 'r' : 't');
+    else if ((unsigned char)*word < 32 || *word == 127) put(text, "\\x%02x", *word);
+    else put(text, "%c", *word);
+  put(text, "%c", quote);
 }
-void pyops_say_float(Said *said, double value) { /* the shortest text of the same value, as Python's repr */
-  char text[40] = "";
+static void put_float(Text *text, double value, int point) { /* the shortest text of the same value, as Python's repr */
+  char word[40] = "";
   int digits = 1;
   for (; digits <= 17; digits++) {
-    snprintf(text, sizeof text, "%.*e", digits - 1, value);
-    if (strtod(text, NULL) == value) break;
+    snprintf(word, sizeof word, "%.*e", digits - 1, value);
+    if (strtod(word, NULL) == value) break;
   }
-  const char *e = strchr(text, 'e');
+  const char *e = strchr(word, 'e');
   int exponent = e ? (int)strtod(e + 1, NULL) : 16, decimals = digits - 1 - exponent;
-  if (exponent >= -4 && exponent < 16) snprintf(text, sizeof text, "%.*f", decimals > 1 ? decimals : 1, value);
-  if (begin_saying(said)) put(&said->text, "%s", text), end_saying(said);
+  if (exponent >= -4 && exponent < 16) snprintf(word, sizeof word, "%.*f", decimals > point ? decimals : point, value);
+  put(text, "%s", value == value ? word : "nan");
 }
-void pyops_say_text(Said *said, int32_t bytes, const void *data, int64_t length) {
-  if (!begin_saying(said)) return;
-  said->quoted[said->count - 1] = 1;
-  for (int64_t i = 0; i < length; i++) {
+Object *pyops_PyLong_FromLongLong(int64_t value) { return new_number("%lld", (long long)value); }
+Object *pyops_PyLong_FromUnsignedLongLong(uint64_t value) { return new_number("%llu", (unsigned long long)value); }
+Object *pyops_PyBool_FromLong(int64_t value) { return new_number(value ? "True" : "False"); }
+Object *pyops_PyFloat_FromDouble(double value) {
+  Text word = {"", 0};
+  put_float(&word, value, 1);
+  return new_number("%s", word.text);
+}
+Object *pyops_PyComplex_FromDoubles(double real, double imaginary) {
+  Text word = {"", 0};
+  int64_t bits, sign;
+  memcpy(&bits, &real, sizeof bits), memcpy(&sign, &imaginary, sizeof sign);
+  if (bits) put(&word, "("), put_float(&word, real, 0);
+  if (bits && (sign >= 0 || imaginary != imaginary)) put(&word, "+");
+  put_float(&word, imaginary, 0);
+  return new_number(bits ? "%sj)" : "%sj", word.text);
+}
+Object *pyops_PyUnicode_FromKindAndData(int32_t bytes, const void *data, int64_t length) {
+  Object *made = new_object(NULL, 0);
+  for (int64_t i = 0; made && i < length; i++) {
     uint32_t c = bytes == 1 ? ((const uint8_t *)data)[i] : bytes == 2 ? ((const uint16_t *)data)[i] : ((const uint32_t *)data)[i];
-    if (c < 0x80) put(&said->text, "%c", c);
-    else if (c < 0x800) put(&said->text, "%c%c", 0xC0 | c >> 6, 0x80 | (c & 63));
-    else if (c < 0x10000) put(&said->text, "%c%c%c", 0xE0 | c >> 12, 0x80 | (c >> 6 & 63), 0x80 | (c & 63));
-    else put(&said->text, "%c%c%c%c", 0xF0 | c >> 18, 0x80 | (c >> 12 & 63), 0x80 | (c >> 6 & 63), 0x80 | (c & 63));
+    if (!c) put(&made->text, "\\0");
+    else if (c < 0x80) put(&made->text, "%c", c);
+    else if (c < 0x800) put(&made->text, "%c%c", 0xC0 | c >> 6, 0x80 | (c & 63));
+    else if (c < 0x10000) put(&made->text, "%c%c%c", 0xE0 | c >> 12, 0x80 | (c >> 6 & 63), 0x80 | (c & 63));
+    else put(&made->text, "%c%c%c%c", 0xF0 | c >> 18, 0x80 | (c >> 12 & 63), 0x80 | (c >> 6 & 63), 0x80 | (c & 63));
   }
-  end_saying(said);
+  if (made) put_repr(&made->repr, made->text.text);
+  return made;
 }
+Object *pyops_numba_unpickle(const char *text, int32_t length, const void *hash) { /* a text and its repr */
+  Object *made = new_object(NULL, 0);
+  if (made) put(&made->text, "%s", text), put(&made->repr, "%s", text + strlen(text) + 1);
+  return (void)length, (void)hash, made;
+}
+Object *pyops_PyTuple_New(int64_t count) { return new_object("(,)", count); }
+Object *pyops_PyList_New(int64_t count) { return new_object("[]", count); }
+int32_t pyops_PyTuple_SetItem(Object *items, int64_t index, Object *item) {
+  if (items && index < items->count) items->items[index] = item;
+  else free_object(item);
+  return 0;
+}
+int32_t pyops_PyList_SetItem(Object *items, int64_t index, Object *item) { return pyops_PyTuple_SetItem(items, index, item); }
+Object *pyops_PyTuple_Pack(int64_t count, ...) {
+  Object *made = pyops_PyTuple_New(count);
+  va_list items;
+  va_start(items, count);
+  for (int64_t i = 0; i < count; i++) pyops_PyTuple_SetItem(made, i, va_arg(items, Object *));
+  va_end(items);
+  return made;
+}
+void pyops_Py_IncRef(Object *object) { (void)object; }
+int64_t pyops_PyObject_Hash(Object *object) { return (void)object, 0; }
 static void put_raised(Text *text, Raised *raised) {
-  Said said = {{"", 0}, {0}, {0}, 0};
-  if (raised->count > 0) raised->say(raised->values, &said);
-  int next = 0;
-  for (const char *c = raised->text; *c; c++) {
-    const char *value = next < said.count ? said.text.text + said.starts[next] : "...";
-    if (*c > 2) put(text, "%c", *c);
-    else if (*c == 2 && next < said.count && said.quoted[next]) put_quoted(text, value), next++;
-    else if (*c > 0) put(text, "%s", value), next++;
-    else put(text, "%c", *c); /* of several bytes */
-  }
+  Object *values = raised->count > 0 ? raised->box(raised->values) : NULL;
+  for (const unsigned char *c = (const unsigned char *)raised->text; *c; c++)
+    if (*c < 0xFE) put(text, "%c", *c);
+    else put_object(text, values && c[1] <= values->count ? values->items[c[1] - 1] : NULL, *c == 0xFF), c++;
+  free_object(values);
   if (raised->count > 0) free(raised);
 }
 

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_RUNTIME = re.compile(r"llvm\.|NRT_|numba_attempt_nocopy_reshape$|pyops_say_")
+_RUNTIME = re.compile(r"llvm\.|NRT_|numba_attempt_nocopy_reshape$|pyops_")
 _LIBC = {"memcpy", "memmove", "memset", "memcmp", "malloc", "free", "abort", "snprintf", "strlen", "strtod"}
 _MATH = {
     *("acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "erf"),
@@ -18,7 +18,11 @@ _MATH = {
 _REASONS = (
     (r"numba_(xx|ez_|raw_)", "uses linear algebra, which numba takes from SciPy"),
     (r"numba_.*(rnd|random|rng)", "uses numba's random numbers, whose state is in Python"),
-    (r"_?Py", "needs the interpreter: it prints, or uses Python objects"),
+    (
+        r"_?Py",
+        "needs the interpreter: it prints, uses Python objects, or raises an exception with an array among its values, "
+        "where a shape, numbers and text can be",
+    ),
     ("", "needs functions that only numba has"),
 )
 

@@ -11,13 +11,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pyops
 from pyops._build import build as building
+from pyops.testing import Sample
 from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, add_scaled, pair_sums, rows
 from tests.building.conftest import Library
 from tests.building.plain import plain_results
+from tests.building.raising_ops import OPS
 from tests.compiled.compiled_db import SAMPLES
 
 pytestmark = pytest.mark.exhaustive
@@ -43,12 +46,13 @@ def test_an_address_sanitizer_finds_nothing(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(building, "find_linker", lambda linker, target: command)
     library = tmp_path / "libasan.so"
     examples = [PAIRS, *(sample for sample in SAMPLES if sample.op.name in ("Attributes", "Clip", "Unique"))]
-    pyops.build(library, [add_scaled, rows, pair_sums], examples=examples, cpu="native")
+    with_values = [Sample(op, np.array([1.5, 2.0])) for op in OPS]
+    pyops.build(library, [add_scaled, rows, pair_sums], examples=[*examples, *with_values], cpu="native")
     environment = os.environ | {
         "LD_PRELOAD": " ".join(runtime),
         "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
     }
-    raising = [sample for sample, _ in RAISING]
+    raising = [*(sample for sample, _ in RAISING), *with_values]
     results = plain_results(library, [*LOOPS, *examples, *raising] * 2, environment=environment)
     told = [isinstance(result, str) for result in results]
     assert told == ([False] * (len(LOOPS) + len(examples)) + [True] * len(raising)) * 2
@@ -143,10 +147,12 @@ def test_a_thousand_sessions_leave_no_memory(built: Library) -> None:
     assert int(run_plain(GROWTH, str(built[0]), calls)) < 500 * 2 * 1000
 
 
-def test_errors_leave_no_memory(built: Library) -> None:
-    sample, _ = RAISING[2]
-    grown = int(run_plain(RAISES, str(built[0]), sample.model().SerializeToString(), sample.feed))
-    assert grown < 64 * 20_000
+def test_errors_leave_no_memory(built: Library, tmp_path: Path) -> None:
+    with_values = Sample(OPS[2], np.array([1.5, 2.0]))
+    pyops.build(tmp_path / "lib.so", examples=[with_values])
+    for library, sample in ((built[0], RAISING[2][0]), (tmp_path / "lib.so", with_values)):
+        grown = int(run_plain(RAISES, str(library), sample.model().SerializeToString(), sample.feed))
+        assert grown < 64 * 20_000
 
 
 def test_a_cpu_that_lacks_an_instruction_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
