@@ -48,6 +48,7 @@ typedef struct {
   CustomOp op;
   const char *domain, *name;
   int version, last_version, inputs, outputs, attributes, records;
+  int choices; /* of types, each an Op: this one and those that follow it; ONNX Runtime infers shapes by the first */
   const Tensors *input, *output;
   const Attribute *attribute;
   const Record *record;
@@ -744,8 +745,12 @@ static Status *infer_with(Inference *own, Node *node, void *context) {
   status = read_attributes(node, (Source){NULL, context});
   if (status) return status;
   call->node = node;
-  for (int r = 0; r < op->records && !call->record; r++)
-    if (serves(op->record + r, call)) call->record = op->record + r;
+  const Op *last = op + op->choices - 1;
+  for (;; op++) {
+    for (int r = 0; r < op->records && !call->record; r++)
+      if (serves(op->record + r, call)) call->record = op->record + r;
+    if (call->record || op == last) break;
+  }
   if (!call->record || !call->record->shapes) return NULL;
   int trials = 0, wanted = own->names ? TRIALS : 1, at[TRIALS];
   for (int trial = 0; trial < wanted; trial++) {
@@ -780,7 +785,8 @@ static Status *infer_with(Inference *own, Node *node, void *context) {
 
 static int can_infer(const Op *op, int minor) {
   int told = 0, absent = op->outputs > 1;
-  for (int r = 0; r < op->records; r++) told |= op->record[r].shapes != NULL;
+  for (int c = 0; c < op->choices; c++)
+    for (int r = 0; r < op[c].records; r++) told |= op[c].record[r].shapes != NULL;
   for (int i = 0; i < op->inputs; i++) absent |= op->input[i].characteristic != REQUIRED;
   for (int i = 0; i < op->attributes; i++)
     if (strchr("St", op->attribute[i].kind)) return 0; /* shape inference cannot read those */

@@ -28,8 +28,9 @@ def c_tables(built: Mapping[AnyOp, Sequence[Code]], cpu: str, features: Sequence
     latest = {op: _last_version(op, built) for op in built}
     for op, codes in built.items():
         attributes = writer.array("Attribute", [writer.attribute(item) for item in op.signature.attributes])
-        for choice in _choices(op.signature, codes):
-            writer.op(op, choice, attributes, latest[op])
+        choices = _choices(op.signature, codes)
+        for i, choice in enumerate(choices):
+            writer.op(op, choice, attributes, latest[op], len(choices) - i)
     domains: dict[str, list[str]] = {}
     for op in built:
         domains.setdefault(op.domain, []).append(op.name)
@@ -174,7 +175,14 @@ class _Writer:
             f"{cores}}}"
         )
 
-    def op(self, op: AnyOp, choice: tuple[dict[TypeParameter, DType], list[Code]], attributes: str, last: int) -> None:
+    def op(
+        self,
+        op: AnyOp,
+        choice: tuple[dict[TypeParameter, DType], list[Code]],
+        attributes: str,
+        last: int,
+        choices_left: int,
+    ) -> None:
         types, codes = choice
         signature = op.signature
         # Fewest loops first: `compute` in runtime.c takes the first record that serves.
@@ -200,6 +208,7 @@ class _Writer:
             len(outputs),
             len(signature.attributes),
             len(codes),
+            choices_left,
             self.array("Tensors", inputs),
             self.array("Tensors", outputs),
             attributes,

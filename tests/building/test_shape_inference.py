@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from numpy.typing import NDArray
 
+import pyops
+from pyops import onnx_op
 from tests.building.conftest import Library
 
 pytestmark = pytest.mark.exhaustive
+
+T = TypeVar("T", np.int8, np.float64, np.float32)
 
 KNOWN = [
     ("double[8,3] x", "PairSums(x)", [[4, 3]]),
@@ -51,3 +57,26 @@ def test_sizes_are_known_as_far_as_the_shape_function_gives_the_same(
 def test_nothing_is_told_where_the_library_has_no_code_or_the_function_raises(built: Library) -> None:
     assert inferred(built[0], "float[2,3] x, float[5,3] s", "AddScaled(x, s)", 1) == [[]]
     assert inferred(built[0], "float x, float s", "AddScaled(x, s)", 1) == [[]]
+
+
+@onnx_op("built::Halves", compile=True)
+def halves(x: NDArray[T]) -> NDArray[T]:
+    return x[::2].copy()
+
+
+@halves.register_shape_inference
+def _(x: Any) -> Any:
+    return x.like(shape=(x.shape[0] // 2, *x.shape[1:]))
+
+
+@pytest.mark.parametrize("kind", ["int8", "double", "float"])
+def test_shapes_are_inferred_for_each_element_type(kind: str, typed: Path) -> None:
+    assert inferred(typed, f"{kind}[8,n] x", "Halves(x)", 1) == [[4, "n"]]
+    assert inferred(typed, f"{kind}[n,2,3] x", "Halves(x)", 1) == [[]]  # no code for the rank
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("build") / "libtyped.so"
+    pyops.build(path, halves, ranks=[2])
+    return path
