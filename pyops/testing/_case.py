@@ -34,7 +34,7 @@ _MISTAKES = (TypeError, AttributeError, NameError, KeyError, CompileError)
 
 NO_HYPOTHESIS = 'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
 
-IN_SESSIONS = ("repeatable", "shape_function", "out_buffers", "non_contiguous")
+IN_SESSIONS = ("repeatable", "shape_function", "out_buffers", "non_contiguous", "compiled")
 """The checks that must pass before checks that run the op outside of a plain call."""
 
 

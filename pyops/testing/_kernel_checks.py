@@ -171,11 +171,22 @@ def out_buffers(case: Case) -> None:
 
 @check_after("repeatable")
 def compiled(case: Case) -> None:
-    """Check that a compiled kernel returns what its function returns as plain Python."""
+    """Check that a compiled kernel returns what its function returns as plain Python, for other sizes too."""
     if not isinstance(case.function, CompiledKernel):
         raise NotRun("the kernel is not declared with compile=")
-    plain = case.call(function=case.function.plain)
-    case.compare(case.outputs, plain, "compiled, the kernel gives other outputs than as plain Python")
+    varied = [case.vary(what, arrays) for what, arrays in _variations.empty(case.arrays)]
+    for variation in [Variation("for the sample's inputs", case.arrays, case.outputs), *case.other_sizes, *varied]:
+        if variation.outputs is None:
+            continue
+        try:
+            plain = case.call(variation.arrays, function=case.function.plain)
+        except Exception as error:  # a kernel may reject its inputs with any exception
+            raise AssertionError(
+                f"compiled, the kernel takes inputs that as plain Python it refuses with {spell_error(error)}: "
+                f"{variation}"
+            ) from error
+        what = f"compiled, the kernel gives other outputs than as plain Python {variation}"
+        case.compare(variation.outputs, plain, what)
 
 
 @check_after("outputs")

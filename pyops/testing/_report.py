@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
@@ -38,6 +39,11 @@ class CheckResult:
     status: Status
     reason: str = ""
     error: BaseException | None = None
+
+    @property
+    def follows(self) -> bool:
+        """Return whether the check was not run because another failed."""
+        return self.status == "not run" and self.reason.endswith(" failed")
 
 
 class CheckReport(Shown, Sequence[CheckResult]):
@@ -91,12 +97,15 @@ class CheckReport(Shown, Sequence[CheckResult]):
     def parts(self) -> list[Part]:
         """Return the parts to display: how many checks passed and failed, and the table.
 
-        The table has all checks, or those that failed and then those that were not run.
+        The table has all checks, or those that failed and then those that were not run: one row for all whose reason is
+        the same failed check.
         """
         counts = {status: sum(result.status == status for result in self) for status in ("failed", "passed", "not run")}
         counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status != "failed")
         shown = [*self.failed, *(result for result in self if result.status == "not run")] if self.failed else self
-        rows = [(result.name, _spell(result), result.reason) for result in shown]
+        rows = [(result.name, _spell(result), result.reason) for result in shown if not result.follows]
+        following = Counter(result.reason for result in shown if result.follows)
+        rows += [(f"{count} other{'s' * (count > 1)}", "not run", reason) for reason, count in following.items()]
         return [f"{self.subject}: {counted}", [("check", "result", "reason"), *rows]]
 
 

@@ -64,6 +64,18 @@ def test_a_report_is_a_table(op):
     assert repr(report) == str(report)
 
 
+def test_checks_that_one_failure_prevents_are_one_row():
+    @onnx_op("checked::Lost")
+    def lost(x: F32) -> F32:
+        raise KeyError("nothing")
+
+    report = check(lost, X, raise_exception=False)
+    rows = [line.split() for line in str(report).splitlines()[2:]]
+    assert [row[:2] for row in rows] == [["outputs", "FAILED"], [str(len(report) - 2), "others"]]
+    assert rows[1][2:] == ["not", "run", "outputs", "failed"]
+    assert report["engine_native"].reason == "outputs failed"
+
+
 def test_a_failed_check_is_raised_with_its_reason(op):
     with pytest.raises(CheckError, match="1 of 1 checks failed\n  expected: the kernel returns other") as caught:
         check(op, X, expected=X, checks="expected")
@@ -81,8 +93,11 @@ def test_what_failed_stands_before_what_is_not_run():
     report = check(wrong, X, checks=["inputs_*", "outputs", "cuda"], raise_exception=False)
     assert [line.split()[:2] for line in str(report).splitlines()[2:]] == [
         ["outputs", "FAILED"],
-        ["inputs_released", "not"],
-        ["cuda", "not"],
+        ["2", "others"],
+    ]
+    assert [(row.name, row.reason) for row in report if row.status == "not run"] == [
+        ("inputs_released", "outputs failed"),
+        ("cuda", "outputs failed"),
     ]
 
 

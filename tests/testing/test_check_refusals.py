@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
@@ -168,6 +168,63 @@ def test_where_no_line_can_be_stopped_at_nothing_is_known_of_threads():
     report = check(onnx_op("checked::Installed")(names["halve"]), X, checks="thread_safe")
     assert report["thread_safe"].status == "not run"
     assert "its code is in an installed package, or not in Python" in report["thread_safe"].reason
+
+
+def test_generated_code_is_no_line_of_an_installed_kernel():
+    names: dict[str, Any] = {"F32": F32, "NamedTuple": NamedTuple, "__name__": "package"}
+    source = """
+class Two(NamedTuple):
+    one: F32
+    other: F32
+
+scratch = []
+
+def two(x: F32) -> Two:
+    scratch.append(x + 1)
+    return Two(scratch[-1], scratch.pop())
+"""
+    exec(compile(source, f"{sysconfig.get_path('purelib')}/package.py", "exec"), names)
+    report = check(onnx_op("checked::InstalledTwo")(names["two"]), X, checks="thread_safe")
+    assert report["thread_safe"].status == "not run"
+    exec(compile(source, "<string>", "exec"), names)  # as with python -c
+    report = check(onnx_op("checked::StringTwo")(names["two"]), X, checks="thread_safe", raise_exception=False)
+    assert report["thread_safe"].status != "not run"
+
+
+def test_a_compiled_kernel_is_compared_at_other_sizes():
+    pytest.importorskip("numba")
+
+    @onnx_op("checked::Pairs")
+    def pairs(x: F32) -> F32:
+        if x.shape[1] % 3:
+            raise ValueError("columns must be threes")
+        return x + x
+
+    pairs.register_shape_inference(lambda x: x)
+
+    @pairs.register_kernel("cpu", compile=True)
+    def _(x):
+        return x + x
+
+    report = check(pairs, X, checks="engine_*", raise_exception=False)
+    assert [result.name for result in report.failed] == ["compiled"]
+    assert "takes inputs that as plain Python it refuses with ValueError: columns must be threes" in str(report)
+    assert report["engine_native"].reason == "compiled failed"
+
+
+def test_a_compiled_kernel_that_is_right_at_one_size_only():
+    pytest.importorskip("numba")
+
+    @onnx_op("checked::Twice")
+    def twice(x: F32) -> F32:
+        return x * 2
+
+    @twice.register_kernel("cpu", compile=True)
+    def _(x):
+        return x * np.float32(x.shape[0])
+
+    with pytest.raises(CheckError, match="compiled: compiled, the kernel gives other outputs than as plain Python"):
+        check(twice, X, checks="compiled")
 
 
 def test_generated_inputs_that_are_all_refused_show_nothing():

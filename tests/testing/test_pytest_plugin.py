@@ -214,7 +214,7 @@ def test_an_option_checks_every_declared_op(suite: pytest.Pytester):
             "*plugin::Pick-2 SKIPPED*",
             "*plugin::Square FAILED*",
             "*outputs: OutputError: plugin::Square: 'output' is declared float32 and the kernel returned float64*",
-            "*thread_safe*not run*outputs failed*",
+            "*others*not run*outputs failed*",
             "SKIPPED*only boards are taken*pass inputs of your own*",
         ]
     )
