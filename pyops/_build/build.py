@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from .machine_code import Code, aimed_at, compile_use, object_file
 from .report import BuildReport, BuiltOp
 from .tables import c_tables, describe, most_tensors
 from .targets import features, find_target
-from .uses import Example, Ranks, Use, left_out_types, of_declaration, of_example
+from .uses import RANKS, Example, Ranks, Use, left_out_types, loop_cores, of_declaration, of_example
 
 
 def build(
@@ -126,7 +127,7 @@ def build(
                 codes.setdefault(op, []).append(code)
     for op, failed in failures.items():
         if op not in refused and op not in codes:
-            refused[op] = f"for {failed[0][0]}, {failed[0][1]}"
+            refused[op] = _no_ranks(op, failed)
         elif op not in refused:
             warnings += [f"{op.signature.qualified_name} is not built for {use}: {_short(why)}" for use, why in failed]
     told = [f"{op.signature.qualified_name} ({_place(op)}) cannot be built: {why}" for op, why in refused.items()]
@@ -175,10 +176,27 @@ def _place(op: AnyOp) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}" if code else "not a Python function"
 
 
+def _no_ranks(op: AnyOp, failed: Sequence[tuple[Use, str]]) -> str:
+    """Return why an op cannot be built for any of the ranks that nobody has asked for."""
+    reasons = {_short(why): use for use, why in failed}
+    text = "; ".join(f"for {use}, {why}" for why, use in [*reasons.items()][-3:])
+    names = ", ".join(item.name for item in op.signature.inputs)
+    if len(reasons) == 1 or loop_cores(op) is not None:
+        return text
+    ranks = [4, *[2] * (len(op.signature.inputs) - 1)] if len(op.signature.inputs) > 1 else [5]
+    option = ",".join(map(str, ranks))
+    return (
+        f"{text}. Its inputs may need other ranks than {', '.join(map(str, RANKS))}, the same for all: give that "
+        f"of each ({names}), as in --ranks {option} or ranks=[{ranks}], a model (--for) or an example"
+    )
+
+
 def _short(reason: str) -> str:
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    shown = [line for line in lines if not line.startswith(("numba says", "Failed in"))]
-    return (shown or lines)[0]
+    shown = [line for line in lines if not line.startswith(("numba says", "Failed in"))] or lines
+    place = re.search(r"^During: typing of .* at (.*) \((\d+)\)$", reason, re.MULTILINE)
+    more = f" {shown[1]}" if shown[0].endswith(":") and len(shown) > 1 else ""
+    return f"{shown[0]}{more}{f' ({place[1]}:{place[2]})' if place else ''}"
 
 
 def _oldest_onnxruntime(ops: Iterable[AnyOp]) -> str:

@@ -16,6 +16,10 @@ _MATH = {
     *("rint", "round", "sin", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc"),
 }
 _REASONS = (
+    (
+        r"_?numba_(dict|set|hashsecret|list_)",
+        "uses a dict, a typed list or the hash of a text, which only numba has; use arrays, tuples or lists",
+    ),
     (r"numba_(xx|ez_|raw_)", "uses linear algebra, which numba takes from SciPy"),
     (r"numba_.*(rnd|random|rng)", "uses numba's random numbers, whose state is in Python"),
     (

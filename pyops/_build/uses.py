@@ -61,7 +61,7 @@ class Use:
 
 def of_example(example: Example) -> Iterator[Use]:
     """Iterate over the uses that serve an example: one, or, for an op with loops, one for each number of loops."""
-    signature, cores = example.op.signature, _cores(example.op)
+    signature, cores = example.op.signature, loop_cores(example.op)
     inputs = [None if array is None else (array.dtype, array.ndim) for array in example.inputs]
     inputs += [None] * (len(signature.inputs) - signature.is_variadic - len(inputs))
     attributes = signature.convert_attributes(example.attributes)
@@ -86,7 +86,7 @@ def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
     CompileError
         The declaration is not specific enough, or numba does not support its types.
     """
-    cores = _cores(op)
+    cores = loop_cores(op)
     choices = [_of_attribute(op.signature, attribute) for attribute in op.signature.attributes]
     names = [attribute.name for attribute in op.signature.attributes]
     for types, present in itertools.product(_type_choices(op.signature), _present(op.signature)):
@@ -99,7 +99,7 @@ def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
                 yield Use(inputs, dict(zip(names, values, strict=True)), ranks is not None)
 
 
-def _cores(op: AnyOp) -> Sequence[int] | None:
+def loop_cores(op: AnyOp) -> Sequence[int] | None:
     """Return the number of core dimensions of each tensor if the op's other dimensions are loops, otherwise None."""
     kernel = op.kernels["cpu"]
     return kernel.cores if isinstance(kernel, CompiledKernel) and op.shape_function is not None else None

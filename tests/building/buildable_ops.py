@@ -105,6 +105,17 @@ def random(x: F32) -> F32:
     return x + np.float32(np.random.random())
 
 
+@onnx_op("built::Table", compile=True)
+def table(x: F32) -> F32:
+    found = {}
+    for i in range(x.size):
+        found[x[i]] = i
+    result = np.zeros_like(x)
+    for key, value in found.items():
+        result[value] = key
+    return result
+
+
 @onnx_op("built::Half", compile=True)
 def half(x: NDArray[np.float16]) -> NDArray[np.float16]:
     return x
@@ -148,6 +159,7 @@ REFUSED = {
     prints: "needs the interpreter: it prints",
     product: "linear algebra",
     random: "random numbers",
+    table: "it uses a dict, a typed list or the hash of a text, which only numba has; use arrays, tuples or lists",
     half: "numba lacks float16",
     texts: "attribute 'mode' is str, and each string needs its own code; give a model that has the op (--for)",
     long_text: "a library can read at most 1,023 bytes of a node's text attributes; shorten mode='aaa",

@@ -133,6 +133,30 @@ def test_what_cannot_be_built_is_refused_with_its_line(op: Op[..., Any], tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@onnx_op("built::Channels", compile=True)
+def channels(x: F32, weight: F32, bias: F32) -> F32:
+    count, depth, height, width = x.shape
+    result = np.empty((count, depth, height, width), np.float32)
+    for i in range(count):
+        for j in range(depth):
+            for k in range(height):
+                for m in range(width):
+                    result[i, j, k, m] = x[i, j, k, m] * weight[j, 0] + bias[0, j]
+    return result
+
+
+@pytest.mark.exhaustive
+def test_ranks_that_nobody_gave_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as raised:
+        pyops.build(tmp_path / "lib.so", channels)
+    text = str(raised.value)
+    assert "as in --ranks 4,2,2 or ranks=[[4, 2, 2]], a model (--for) or an example" in text
+    assert "(x, weight, bias)" in text
+    assert f"'expected 4, got 3') ({__file__}:{channels.kernels['cpu'].plain.__code__.co_firstlineno + 2})" in text
+    assert len(text.splitlines()) == 1
+    assert pyops.build(tmp_path / "lib.so", channels, ranks=[[4, 2, 2]]).ops[0].ranks == ("4,2,2",)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
