@@ -245,6 +245,21 @@ def test_a_second_kernel_is_compiled_and_the_declared_one_is_its_plain_kernel() 
         assert declared(np.ones(1, np.float16)).tolist() == [2]
 
 
+def with_overload(x: Any) -> Any:
+    return x + 1
+
+
+def test_an_overload_that_numba_has_of_a_function_is_used() -> None:
+    from numba.extending import overload
+
+    @onnx_op("compiled::Overloaded", compile=True)
+    def overloaded(x: F32) -> F32:
+        return with_overload(x)
+
+    overload(with_overload)(lambda x: lambda x: x + np.float32(100))  # which compiles by itself too
+    assert overloaded(np.ones(2, np.float32)).tolist() == [101, 101]
+
+
 @pytest.fixture
 def redeclared() -> Callable[..., Op[..., Any]]:
     def declare(number: int, **options: Any) -> Op[..., Any]:
