@@ -27,7 +27,7 @@ from ._arguments import to_onnx_inputs, to_onnx_outputs
 from ._capture.decisions import CaptureDecision
 from ._custom_op import custom_op
 from ._explain import explain
-from ._export import export
+from ._export import export, verify
 from ._fallback.kernel import register_fallback
 from ._finishing.program import Fallback, Program
 from ._library.library import registered_by, translation_table
@@ -35,7 +35,6 @@ from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
 from ._lowering.translations import register_translation
 from ._report import OperatorSupport, OutputComparison, SupportReport, VerificationReport
-from ._verify import verify
 from .errors import CaptureWarning, ExportError
 
 __all__ = [

@@ -15,10 +15,9 @@ from pyops._schema.dtypes import dtype_name
 from pyops.testing._case import IN_SESSIONS, Case, NotRun, check_after, quiet, where_available
 
 from ._custom_op import custom_op, registered_for
-from ._export import export
+from ._export import export, verify
 from ._torch.tensors import TORCH_DTYPES, as_array, as_tensor, torch_dtype
 from ._torch_private.trees import replace_leaves, tensor_leaves
-from ._verify import verify
 from .errors import ExportError
 
 

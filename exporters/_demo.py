@@ -24,8 +24,7 @@ from pyops import onnx_op
 from pyops._progress import progress, track
 
 from ._custom_op import custom_op
-from ._export import export
-from ._verify import verify
+from ._export import export, verify
 
 EPOCHS = 25
 BATCH = 64

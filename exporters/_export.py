@@ -1,16 +1,17 @@
-"""Export of a torch model to ONNX."""
+"""Export of a torch model to ONNX, and its verification: either may call the other."""
 
 from __future__ import annotations
 
 import functools
 import os
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
+from pyops._models.model import ModelSource
 from pyops._progress import progress
 
 from ._arguments import check_model, check_tuple, split_arguments
@@ -21,10 +22,11 @@ from ._finishing.program import Model, Program
 from ._guards import guard
 from ._plan import attempts
 from ._plan.plan import Backends
+from ._report import VerificationReport
 from ._torch_private.exporter import shapes_of_axes
 from ._torch_private.patching import one_at_a_time, quiet
 from ._torchscript import exporter as torchscript_exporter
-from ._verify import verify
+from ._verify import calls_of, compared, evaluation
 from .errors import CaptureWarning, ExportError
 
 
@@ -186,6 +188,79 @@ def export(
     if f is not None:
         program.save(f, **saving)
     return program
+
+
+@one_at_a_time
+@quiet()
+@progress("verifying the model")
+def verify(
+    model: Model,
+    args: tuple[Any, ...] | None = None,
+    program: ModelSource | None = None,
+    *,
+    samples: Iterable[tuple[Any, ...]] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    tolerances: Mapping[Any, tuple[float, float]] | None = None,
+    fill_missing: bool = False,
+) -> VerificationReport:
+    """Compare what torch and ONNX Runtime compute for a model.
+
+    The model runs in evaluation mode and without gradients, on copies of the arguments; its
+    training mode is restored. ONNX Runtime runs on the device of the model's tensors, CPU or GPU.
+
+    Parameters
+    ----------
+    model : torch.nn.Module or torch.export.ExportedProgram
+        The model, or the ExportedProgram captured from it.
+    args : tuple, optional
+        Positional arguments; by default the example inputs of an ExportedProgram.
+    program : ONNXProgram, ModelProto, path or bytes, optional
+        The exported model. By default the model is exported with the first sample.
+    samples : iterable of tuples, optional
+        Several tuples of positional arguments, in place of `args`; consumed lazily.
+    kwargs : mapping, optional
+        Keyword arguments of every call, in the order in which the model was exported with them.
+    tolerances : mapping, optional
+        ``(rtol, atol)`` by dtype (NumPy's or torch's). Other dtypes use the tolerances of
+        ``torch.testing.assert_close``; integers must be equal.
+    fill_missing : bool
+        Compute nodes for which ONNX Runtime has no kernel, as the argument of `pyops.InferenceSession` does.
+
+    Returns
+    -------
+    VerificationReport
+        ``report.ok`` is the verdict, ``report.outputs`` has one comparison per sample and output, and
+        ``str(report)`` is a table of them.
+
+    Raises
+    ------
+    ExportError
+        `model` is not a model; the arguments are missing, given twice, or do not match the program's inputs in number.
+    ModelError
+        A session cannot load `program`.
+    BaseException
+        Any exception of a kernel or the model, unchanged.
+    MissingDependencyError
+        A tensor is on a GPU and this onnxruntime has no CUDA.
+    DeviceError
+        A tensor is on a GPU that ONNX Runtime cannot use.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> model = torch.nn.Linear(3, 2).eval()
+    >>> report = exporters.verify(model, (torch.ones(1, 3),))
+    >>> assert report.ok, report
+    """
+    check_model("verify", model)
+    calls, keywords = calls_of(model, args, samples, kwargs)
+    first = next(calls, None)
+    if first is None:
+        raise ExportError("verify got no samples; pass at least one tuple of arguments")
+    with evaluation(model):
+        if program is None:
+            program = export(model, first, kwargs=keywords, fill_missing=fill_missing)
+        return compared(model, first, calls, keywords, program, tolerances or {}, fill_missing)
 
 
 def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...], guards: bool) -> None:

@@ -24,8 +24,8 @@ from .program import Model, Program
 def capture(
     model: Model,
     args: tuple[Any, ...],
+    lowering: Lowering,
     *,
-    lowering: Lowering | None = None,
     custom_opsets: Mapping[str, int] | None = None,
     keep_functions: bool = False,
     optimize: bool = True,
@@ -35,8 +35,8 @@ def capture(
 
     Parameters
     ----------
-    lowering : Lowering, optional
-        What decomposes and translates the calls; by default torch's exporter with the ``custom_translation_table``.
+    lowering : Lowering
+        What decomposes and translates the calls.
     """
     return finish(
         lambda: lower(model, args, lowering, arguments),
@@ -46,7 +46,7 @@ def capture(
     )
 
 
-def lower(model: Model, args: tuple[Any, ...], lowering: Lowering | None, arguments: Mapping[str, Any]) -> Program:
+def lower(model: Model, args: tuple[Any, ...], lowering: Lowering, arguments: Mapping[str, Any]) -> Program:
     """Run torch's exporter without optimization."""
     step("capturing the model")
     arguments = {**arguments, "optimize": False, "verbose": arguments.get("verbose") is True}

@@ -6,6 +6,7 @@ or without translations that turned out to be wrong.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -64,11 +65,14 @@ def export(
     table = arguments.get("custom_translation_table") or {}
 
     def run(plan: Plan) -> Program:
-        return dynamo.capture(model, args, lowering=plan, **arguments)
+        return dynamo.capture(model, args, plan, **arguments)
 
     program, plan = _attempt(lambda mode: Plan(backends, table, mode), run, model)
     if verified:
-        plan.findings = checking.findings(plan, args, {**arguments, "kernels": backends.kernels}, fill_missing)
+        passed: dict[str, Any] = {name: arguments.get(name) for name in ("opset_version", "custom_translation_table")}
+        passed |= {"backends": Backends(backends.kernels, torch=False), "optimize": arguments.get("optimize", True)}
+        alone = functools.partial(export, **passed)
+        plan.findings = checking.findings(plan, args, arguments.get("kwargs") or {}, alone, fill_missing)
         if plan.findings:
             program = _repeated(plan, run)
     program.fallbacks = fallbacks(plan.decisions)

@@ -20,9 +20,7 @@ from .._arguments import to_onnx_outputs
 from .._capture.calls import mark_of
 from .._capture.interception import target_of
 from .._fallback import allowed_operators
-from .._finishing.dynamo import capture
-from .._finishing.program import Finding
-from .._library.library import translation_table
+from .._finishing.program import Finding, Program
 from .._lowering.explanations import causes
 from .._report import OutputComparison, compare
 from .._torch.single_call import SingleCall, Tensors
@@ -64,26 +62,27 @@ class DistinctCall:
 
 
 def findings(
-    plan: Plan, args: tuple[Any, ...], arguments: Mapping[str, Any], fill_missing: bool
+    plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], export: Callable[..., Program], fill_missing: bool
 ) -> dict[Place, Finding]:
     """Return what is wrong with the translations of a plan, by captured call and operator; correct ones are left out.
 
     Parameters
     ----------
-    args, arguments
-        The example arguments and the other arguments of the export.
+    args, kwargs
+        The example arguments.
+    export : callable
+        Exports a call, as a model with its arguments and ``dynamic_shapes``, by such a plan without fallbacks.
     fill_missing : bool
         Let sessions compute nodes that ONNX Runtime has no kernel for.
     """
     assert plan.captured is not None
     left = {item.call for item in plan.decisions if item.by == "fallback"}
-    kwargs = arguments.get("kwargs") or {}
     with warnings.catch_warnings():
         # Warnings about parts of a model, or what torch decomposes it into, do not concern the user.
         warnings.simplefilter("ignore")
         graph = functional_graph(plan.captured)
         args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
-        return _wrong_calls(_distinct_calls(graph, args, kwargs, left), arguments, fill_missing)
+        return _wrong_calls(_distinct_calls(graph, args, kwargs, left), export, fill_missing)
 
 
 def _is_checked(node: torch.fx.Node) -> bool:
@@ -156,33 +155,23 @@ def _dynamic_dims(node: torch.fx.Node) -> frozenset[int]:
     return frozenset(index for index, size in enumerate(node.meta["val"].shape) if not isinstance(size, int))
 
 
-def _wrong_calls(calls: list[DistinctCall], arguments: Mapping[str, Any], fill_missing: bool) -> dict[Place, Finding]:
-    table = {**translation_table(kernels=arguments["kernels"]), **(arguments.get("custom_translation_table") or {})}
-    passed = {name: value for name, value in arguments.items() if name in ("opset_version", "optimize")}
+def _wrong_calls(calls: list[DistinctCall], export: Callable[..., Program], fill_missing: bool) -> dict[Place, Finding]:
     found: dict[Place, Finding] = {}
     for call in track(calls, "checking calls"):
-        finding = _check(call, table, passed, fill_missing)
+        finding = _check(call, export, fill_missing)
         if finding is not None:
             found |= {(name, call.target): finding for name in call.names}
     return found
 
 
-def _check(
-    call: DistinctCall, table: Mapping[Any, Any], arguments: Mapping[str, Any], fill_missing: bool
-) -> Finding | None:
+def _check(call: DistinctCall, export: Callable[..., Program], fill_missing: bool) -> Finding | None:
     from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
 
     module = SingleCall(call.run, call.args, call.kwargs)
     shapes = tuple(dict.fromkeys(found, torch.export.Dim.AUTO) for found in call.dynamic)
     try:
         with torch.no_grad():
-            program = capture(
-                module,
-                module.tensors,
-                custom_translation_table=table,
-                dynamic_shapes=(shapes,) if any(shapes) else None,
-                **arguments,
-            )
+            program = export(module, module.tensors, dynamic_shapes=(shapes,) if any(shapes) else None)
         session = InferenceSession(program, fill_missing=fill_missing)
         reports = _reports(session, module.tensors, call.of_use(call.expected))
         assert program.exported_program is not None

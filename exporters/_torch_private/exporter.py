@@ -139,7 +139,7 @@ class Exporter:
 
 
 @contextmanager
-def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
+def adapted_exporter(lowering: Lowering) -> Iterator[None]:
     """Context manager: let torch's exporter, in this thread, ask a `Lowering` how it decomposes and translates.
 
     The exporter then also reads its translations from their sources once, not in every export, which saves most of the
@@ -147,7 +147,6 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
     tensor of another type, as in ``1.5 - indices``; and does not round numbers in float64 models to float32.
     """
     core, dispatching = _modules()
-    asked = lowering or Lowering()
     prepare, dispatch = core._prepare_exported_program_for_export, dispatching.dispatch
 
     def from_torchlib(**arguments: Any) -> Any:
@@ -157,10 +156,10 @@ def adapted_exporter(lowering: Lowering | None = None) -> Iterator[None]:
         return registry
 
     def preparing(captured: torch.export.ExportedProgram, *, registry: Any) -> torch.export.ExportedProgram:
-        return _with_its_outputs(asked.prepare(captured, Exporter(registry, prepare, dispatch)))
+        return _with_its_outputs(lowering.prepare(captured, Exporter(registry, prepare, dispatch)))
 
     def dispatching_to(node: torch.fx.Node, registry: Any) -> tuple[Callable[..., Any] | None, str]:
-        found = asked.translation(node, Exporter(registry, prepare, dispatch))
+        found = lowering.translation(node, Exporter(registry, prepare, dispatch))
         return (found, "") if found is not None else dispatch(node, registry)
 
     def element_type_of(dtype: torch.dtype) -> onnx_ir.DataType:

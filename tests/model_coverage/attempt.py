@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-from exporters._export import export
+from exporters._export import export, verify
 from exporters._finishing.opset_imports import all_nodes
 from exporters._report import VerificationReport
 from exporters._torch_private.patching import quiet
 from exporters._torch_private.trees import clone_tensors, tensor_leaves
-from exporters._verify import verify
 from pyops._models.model import full_domain
 from pyops._ops.builtin import is_builtin
 from tests.model_coverage.inputs import SIZES

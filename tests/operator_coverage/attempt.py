@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from exporters._arguments import to_onnx_inputs, to_onnx_outputs
-from exporters._export import export
+from exporters._export import export, verify
 from exporters._finishing.opset_imports import all_nodes
 from exporters._finishing.program import Program
 from exporters._report import VerificationReport, compare
@@ -19,7 +19,6 @@ from exporters._torch.single_call import SingleCall
 from exporters._torch.tensors import numpy_dtype
 from exporters._torch_private.patching import quiet
 from exporters._torch_private.trees import clone_tensors, tensor_leaves
-from exporters._verify import verify
 from pyops._models.model import full_domain
 from pyops._ops.builtin import is_builtin
 from tests.operator_coverage import reasons

@@ -100,6 +100,14 @@ def test_what_is_right_stays(model):
     assert {"Exp", "Add"} <= {node.op_type for node in program.model_proto.graph.node}
 
 
+@pytest.mark.parametrize("function", [torch.linalg.inv, lambda x: torch.linalg.inv(x).sin()])
+def test_what_is_right_for_complex_numbers_stays(model, function):
+    x = rand(3, 3, dtype=torch.complex64) + 4 * torch.eye(3)
+    program = exporters.export(model(function), (x,), fallback="verify", verbose=False)
+    assert program.fallbacks == ()
+    assert exporters.verify(model(function), (x,), program).ok
+
+
 def test_nothing_wrong_leaves_the_plain_export(model):
     program = export(model(lambda x: torch.relu(x) + 1), (rand(3),))
     assert program.fallbacks == ()

@@ -123,7 +123,7 @@ def test_translations_are_read_once():
     from torch.onnx._internal.exporter._registration import ONNXRegistry
 
     before = ONNXRegistry.__dict__["from_torchlib"]
-    with exporter.adapted_exporter():
+    with exporter.adapted_exporter(exporter.Lowering()):
         first, second = ONNXRegistry.from_torchlib(), ONNXRegistry.from_torchlib()
         target = torch.ops.aten.gelu.default
         assert first is not second
