@@ -25,6 +25,10 @@ _WIDE = dict.fromkeys(_FLOATS, np.dtype(np.float32)) | dict.fromkeys(("int4", "u
 # The results of these operators depend on the element types themselves.
 _TYPED = {"BitCast", "Cast", "CastLike", "DequantizeLinear", "QuantizeLinear"}
 
+# Of recurrent layers, it computes these activations alone, and ignores these attributes.
+_ACTIVATIONS = {"RNN": [b"Tanh"], "GRU": [b"Sigmoid", b"Tanh"], "LSTM": [b"Sigmoid", b"Tanh", b"Tanh"]}
+_IGNORED = ("clip", "activation_alpha", "activation_beta", "input_forget")
+
 _numbers = itertools.count()
 
 
@@ -97,27 +101,51 @@ def _as(value: Any, dtype: DType) -> Any:
 
 def _known_problem(node: onnx.NodeProto, inputs: Types) -> str:
     """Return what is wrong with the reference implementation where ONNX Runtime has no kernel; empty if nothing is."""
-    op_type = node.op_type
+    op_type, is_integer = node.op_type, "int" in str(inputs[0])
     attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
+    if op_type in _ACTIVATIONS:
+        activations = attributes.get("activations", [])
+        if activations != (_ACTIVATIONS[op_type] * 2)[: len(activations)]:
+            return "computes its default activations alone"
+        ignored = [name for name in _IGNORED if attributes.get(name)] + ["sequence_lens"] * any(inputs[4:5])
+        if ignored:
+            return f"ignores {', '.join(ignored)}"
+    if op_type == "Adam" and len(inputs) > 6 and "tensor(double)" in inputs:
+        return "computes several tensors only in float32"
+    if op_type == "GlobalMaxPool":
+        return "takes the maximum of two dimensions alone"
+    if op_type == "Upsample":
+        return "lacks most modes and scales"
+    if op_type == "Unique" and attributes.get("sorted") == 0:
+        return "fails for sorted=0"
+    if op_type == "Resize" and attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize":
+        return "is wrong for tf_crop_and_resize"
+    if op_type == "Gemm" and is_integer and any(attributes.get(name, 1) % 1 for name in ("alpha", "beta")):
+        return "drops the fractions that alpha and beta make of integers"
     if op_type == "MaxUnpool" and len(inputs) == 3:
         return "and ONNX Runtime disagree on what its output_shape means"
     if op_type == "MeanVarianceNormalization":
         return "computes it only in float32"
-    if op_type == "GridSample" and "int" in str(inputs[0]):
+    if is_integer and (
+        op_type == "GridSample" or (op_type == "Resize" and attributes.get("mode", b"nearest") != b"nearest")
+    ):
         return "interpolates between integers in integer arithmetic"
     if op_type == "LRN":
         return "normalizes as many channels as the batch has items"
+    strides, kernel = attributes.get("strides", ()), attributes.get("kernel_shape", ())
+    skips = len(kernel) < len(strides) or any(map(operator.gt, strides, kernel))
     is_padded = attributes.get("auto_pad", b"NOTSET") in {b"SAME_UPPER", b"SAME_LOWER"}
     if op_type == "ConvTranspose":
         if attributes.get("group", 1) != 1:
             return "is wrong for groups"
         if "output_shape" in attributes and not is_padded:
             return "pads nothing for output_shape"
+        if skips and is_padded:
+            return "is wrong for auto_pad with strides longer than the kernel, or with strides and no kernel_shape"
     if op_type in {"AveragePool", "LpPool"}:
         if attributes.get("ceil_mode"):
             return "is wrong for ceil_mode"
         is_dilated = any(dilation != 1 for dilation in attributes.get("dilations", ()))
-        skips = any(map(operator.gt, attributes.get("strides", ()), attributes.get("kernel_shape", ())))
         if (is_dilated and attributes.get("auto_pad", b"NOTSET") != b"NOTSET") or (skips and is_padded):
             return "is wrong for auto_pad with dilations, or with strides longer than the kernel"
     return ""

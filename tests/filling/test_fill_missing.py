@@ -18,6 +18,7 @@ from pyops._display.inspection import inspect
 from pyops._filling import filling
 from pyops._filling.kernels import newest_ir_version, newest_opset
 from pyops._runtime import session as session_module
+from pyops._schema.dtypes import from_type_str
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 HEADER = '<ir_version: 10, opset_import: ["": 22, "fill": 1]>'
@@ -171,12 +172,66 @@ def test_what_nobody_computes_is_refused_with_the_reason(text: str, message: str
         ("AveragePool <kernel_shape = [3, 3], strides = [3, 3], ceil_mode = 1> (x)", "is wrong for ceil_mode"),
         ('AveragePool <kernel_shape = [2, 2], auto_pad = "VALID", dilations = [2, 2]> (x)', "is wrong for auto_pad"),
         ('LpPool <kernel_shape = [1, 1], auto_pad = "SAME_UPPER", strides = [1, 2]> (x)', "is wrong for auto_pad"),
+        (
+            'ConvTranspose <kernel_shape = [1, 2], auto_pad = "SAME_LOWER", strides = [2, 3]> (x, w)',
+            "is wrong for auto",
+        ),
+        ('ConvTranspose <auto_pad = "SAME_UPPER", strides = [2, 2]> (x, w)', "is wrong for auto_pad"),
+        ("GlobalMaxPool (x)", "takes the maximum of two dimensions alone"),
+        (
+            'Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, w, s)',
+            "is wrong for tf_crop",
+        ),
+        ('Resize <mode = "linear"> (i, , s)', "interpolates between integers"),
+        ("Gemm <alpha = 0.5> (i, i)", "drops the fractions"),
+        ("Unique <sorted = 0> (n)", "fails for sorted=0"),
+        ("RNN <hidden_size = 2, clip = 0.3> (x, x, x)", "ignores clip"),
+        ("RNN <hidden_size = 2, clip = 0.3> (x, x, x, , n)", "ignores clip, sequence_lens"),
+        ('RNN <hidden_size = 2, activations = ["Relu"]> (x, x, x)', "computes its default activations alone"),
+        ("LSTM <hidden_size = 2, layout = 1, input_forget = 1> (x, x, x)", "ignores input_forget"),
     ],
 )
 def test_what_the_reference_implementation_gets_wrong_is_refused(node: str, problem: str) -> None:
-    model = parsed(f"main (double[a, b, c, d] x, double[e, f, g, h] w) => (double[i, j, k, l] y) {{ y = {node} }}")
+    inputs = "double[a, b, c, d] x, double[e, f, g, h] w, int64[p, q] i, float[r] s, int32[t] n"
+    output = {"i": "int64", "n": "int32"}.get(node.partition("(")[2][0], "double")
+    model = parsed(f"main ({inputs}) => ({output}[k, l, m, o] y) {{ y = {node} }}")
     with pytest.raises(errors.ModelError, match=f"nothing can compute.*onnx's reference implementation {problem}"):
         pyops.InferenceSession(model, fill_missing=True)
+
+
+@pytest.mark.parametrize(
+    ("node", "inputs"),
+    [
+        ("LSTM", "double[3, 2, 4] x, double[1, 8, 4] w, double[1, 8, 2] r"),
+        ("GRU", "double[3, 2, 4] x, double[1, 6, 4] w, double[1, 6, 2] r"),
+        ("RNN", "double[3, 2, 4] x, double[1, 2, 4] w, double[1, 2, 2] r"),
+    ],
+)
+def test_default_activations_may_be_spelled(node: str, inputs: str) -> None:
+    names = {"RNN": '["Tanh"]', "GRU": '["Sigmoid", "Tanh"]', "LSTM": '["Sigmoid", "Tanh", "Tanh"]'}[node]
+    text = "main (%s) => (double[a, b, c, d] y) { y = %s <hidden_size = 2, layout = 1%s> (x, w, r) }"
+    generator = np.random.default_rng(0)
+    expected, found = (filled(parsed(text % (inputs, node, added)))[0] for added in ("", f", activations = {names}"))
+    feed = {item.name: generator.standard_normal(item.shape) for item in expected.get_inputs()}
+    np.testing.assert_array_equal(found.run(None, feed)[0], expected.run(None, feed)[0])
+
+
+@pytest.mark.parametrize("name", ["float8e5m2", "float8e4m3fn", "float8e5m2fnuz", "float8e4m3fnuz"])
+@pytest.mark.parametrize("node", ["Transpose (x)", "Flatten (x)", "Unsqueeze (x, i)", "Pad (x, p)", "Identity (x)"])
+@pytest.mark.filterwarnings("ignore::pyops.errors.FilledNodeWarning")
+def test_float8_keeps_what_is_not_finite(name: str, node: str) -> None:
+    initializers = "<int64[4] p = {0, 0, 0, 0}, int64[1] i = {0}>"
+    model = parsed(
+        f"main ({name}[1, 4] x) => ({name}[a, b] y) {initializers} {{ y = {node} }}",
+        '<ir_version: 10, opset_import: ["": 21]>',
+    )
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    session = pyops.InferenceSession(model, fill_missing=True)
+    row = from_type_str(f"tensor({name})")
+    assert row is not None
+    x = np.array([[np.inf, -np.inf, 1.5, np.nan]]).astype(row.dtype)
+    found = session.run(None, {"x": x})[0].astype(np.float32).ravel()[:4]
+    np.testing.assert_array_equal(found, x.astype(np.float32).ravel())
 
 
 @pytest.mark.parametrize(
