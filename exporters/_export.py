@@ -17,7 +17,7 @@ from pyops._progress import progress
 from ._arguments import check_model, check_tuple, split_arguments
 from ._capture.decisions import CaptureDecision, record, summarize
 from ._capture.modes import Capture, captured, check_capture, check_example
-from ._capture.sizes import assumed_sizes, recorded_conditions
+from ._capture.sizes import assumed_sizes, recorded_conditions, size_names
 from ._finishing.program import Model, Program
 from ._guards import guard
 from ._plan import attempts
@@ -178,6 +178,8 @@ def export(
             if isinstance(model, torch.nn.Module) and program.exported_program is not None:
                 called_with = called, given["kwargs"], given.get("dynamic_shapes")
                 decisions = (*assumed_sizes(program.exported_program, asked, model, *called_with), *decisions)
+                # torch gives no names if an argument is not a tensor.
+                program.rename_axes(size_names(program.exported_program, model, *called_with))
             _tell_decisions(program, decisions, guards)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args

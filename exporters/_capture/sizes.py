@@ -105,6 +105,31 @@ def _fixed_sizes(
     program: torch.export.ExportedProgram, model: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], shapes: Any
 ) -> list[str]:
     """Return ``"x.shape[0] == 3"`` for each size that was to be dynamic and is a number in the captured program."""
+    fixed = (None, torch.export.Dim.STATIC)
+    return [
+        f"{path} == {size}"
+        for path, size, asked in _asked_sizes(program, model, args, kwargs, shapes)
+        # A draft export leaves the sizes that it fixes symbolic.
+        if asked not in fixed and not isinstance(asked, int) and size.isdigit()
+    ]
+
+
+def size_names(
+    program: torch.export.ExportedProgram, model: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], shapes: Any
+) -> dict[Any, str]:
+    """Return the name that ``dynamic_shapes`` gives to each size of a captured program."""
+    names: dict[Any, str] = {}
+    for _, size, asked in _asked_sizes(program, model, args, kwargs, shapes):
+        name = asked if isinstance(asked, str) else getattr(asked, "__name__", "")
+        if name and not size.isdigit():
+            names.setdefault(size, name)
+    return names
+
+
+def _asked_sizes(
+    program: torch.export.ExportedProgram, model: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], shapes: Any
+) -> list[tuple[str, str, Any]]:
+    """Return ``"x.shape[0]"``, the captured size and what ``dynamic_shapes`` has, for each size in `shapes`."""
     if isinstance(shapes, (torch.export.ShapesCollection, torch.export.AdditionalInputs)):
         shapes = shapes.dynamic_shapes(model, args, kwargs)  # type: ignore[no-untyped-call] # torch has no types for it
     if not shapes:
@@ -191,17 +216,13 @@ def model_place(model: torch.nn.Module) -> Place:
     return (code.co_filename, code.co_firstlineno) if code else NOWHERE
 
 
-def _dynamic(name: str, value: Any, shapes: Any) -> Iterator[str]:
-    """Yield ``"x.shape[0] == 3"`` for each dynamic dimension of a captured argument that is a number."""
+def _dynamic(name: str, value: Any, shapes: Any) -> Iterator[tuple[str, str, Any]]:
+    """Yield the items of `_asked_sizes` for an argument."""
     if not isinstance(shapes, (Mapping, list, tuple)):
         return
     pairs = list(shapes.items() if isinstance(shapes, Mapping) else enumerate(shapes))
     if isinstance(value, torch.Tensor):
-        fixed = (None, torch.export.Dim.STATIC)
-        for dim, size in pairs:
-            # A draft export leaves the sizes that it fixes symbolic.
-            if size not in fixed and not isinstance(size, int) and str(value.shape[dim]).isdigit():
-                yield f"{name}.shape[{dim}] == {value.shape[dim]}"
+        yield from ((f"{name}.shape[{dim}]", str(value.shape[dim]), size) for dim, size in pairs)
         return
     for key, item in pairs:
         if isinstance(value, (Mapping, list, tuple)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -16,6 +17,7 @@ from pyops._progress import step
 from .._arguments import Constant, as_json, record_arguments
 from .._capture.sizes import constant_sizes
 from .._torch_private.exporter import Lowering, adapted_exporter
+from .._torch_private.trees import is_tensor
 from ..errors import ExportError
 from .finish import finish
 from .program import Model, Program
@@ -58,6 +60,8 @@ def lower(model: Model, args: tuple[Any, ...], lowering: Lowering, arguments: Ma
         # It works, and is what the TorchScript exporter takes.
         warnings.filterwarnings("ignore", r"(# )?'dynamic_axes' is not recommended", UserWarning)
         warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning, r"torch\.onnx")
+        # The names that torch loses there are given later.
+        warnings.filterwarnings("ignore", "# ONNX model has different number of inputs", UserWarning)
         # Inputs that share a dimension share its name on purpose.
         warnings.filterwarnings("ignore", r"# The axis name: (\w+) will not be used.*another axis: \1\.", UserWarning)
         try:
@@ -84,22 +88,26 @@ def lower(model: Model, args: tuple[Any, ...], lowering: Lowering, arguments: Ma
     assert exported.exported_program is not None
     specs = exported.exported_program.graph_signature.input_specs
     record_arguments(exported.model, [_constant(item.arg) for item in specs if item.kind is InputKind.USER_INPUT])
-    _fix_sizes(exported.model, constant_sizes(exported.exported_program))
+    _fix_sizes(exported.model, exported.exported_program)
     program = Program(exported.model, exported.exported_program)
     vars(program).update(vars(exported))
     return program
 
 
-def _fix_sizes(model: onnx_ir.Model, constants: Mapping[str, int]) -> None:
+def _fix_sizes(model: onnx_ir.Model, program: torch.export.ExportedProgram) -> None:
     """Write the sizes that the program fixes into the model's inputs, so that ONNX Runtime rejects others."""
-    for value in model.graph.inputs:
+    constants = constant_sizes(program)
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    tensors = [values[name] for name in program.graph_signature.user_inputs if isinstance(name, str) and name in values]
+    for value, tensor in zip(model.graph.inputs, filter(is_tensor, tensors), strict=False):
         if value.shape is not None:
-            value.shape = onnx_ir.Shape([_number(size, constants) for size in value.shape])
+            fixed = [_number(str(size), constants) for size in tensor.shape]
+            sizes = itertools.zip_longest(value.shape, fixed)  # a complex tensor has one dimension more in the model
+            value.shape = onnx_ir.Shape([size if number is None else number for size, number in sizes])
 
 
-def _number(size: Any, constants: Mapping[str, int]) -> Any:
-    name = str(getattr(size, "value", size))
-    return constants.get(name) or (int(name) if name.isdigit() else size)
+def _number(size: str, constants: Mapping[str, int]) -> int | None:
+    return int(size) if size.isdigit() else constants.get(size)
 
 
 def _constant(argument: ArgumentSpec) -> Constant | None:

@@ -379,7 +379,7 @@ def _cast(given: str, result: str, type: str | None) -> onnx.NodeProto:
     assert type is not None  # as only types that are known differ
     to = type_proto(type).tensor_type.elem_type
     # Operators of float8 only move values, and saturation would change infinities.
-    kept = {"saturate": 0} if "float8" in type else {}
+    kept: dict[str, Any] = {"saturate": 0} if "float8" in type else {}
     return onnx.helper.make_node("Cast", [given], [result], to=to, **kept)
 
 

@@ -199,3 +199,23 @@ def test_arguments_are_a_tuple(function, args):
 def test_what_is_no_model(function, given, message):
     with pytest.raises(exporters.ExportError, match=f"takes an instance of torch.nn.Module or .*, {message}"):
         function(given, (X,))
+
+
+@pytest.mark.parametrize("argument", ["dynamic_axes", "dynamic_shapes"])
+@pytest.mark.parametrize("names", [{0: "0", 2: "2"}, {0: "7", 2: "b"}], ids=str)
+def test_a_dimension_may_have_digits_for_a_name(model, argument, names):
+    net, x = model(lambda x: x + 1), torch.randn(2, 3, 4)
+    shapes = {"input": names} if argument == "dynamic_axes" else (names,)
+    program = exporters.export(net, (x,), input_names=["input"], verbose=False, **{argument: shapes})
+    (item,) = program.model_proto.graph.input
+    assert [dim.dim_param or dim.dim_value for dim in item.type.tensor_type.shape.dim] == [names[0], 3, names[2]]
+    assert exporters.verify(net, samples=[(x,), (torch.randn(5, 3, 6),)], program=program).ok
+
+
+@pytest.mark.parametrize("flag", [True, 3, None])
+def test_names_of_dimensions_stay_beside_arguments_that_are_no_tensors(model, flag):
+    net = model(lambda x, flag=True, y=None: x + 1 if flag else x - y["a"])
+    args = (torch.ones(3, 4), flag, {"a": torch.ones(3, 4)})
+    program = exporters.export(net, args, dynamic_shapes=({0: "rows"}, None, {"a": {0: "rows"}}), verbose=False)
+    sizes = [[dim.dim_param for dim in item.type.tensor_type.shape.dim] for item in program.model_proto.graph.input]
+    assert sizes[0] == ["rows", ""]
