@@ -41,7 +41,18 @@ def opset_too_old(name: str, opset: int) -> str:
 _OPSET_TOO_OLD = re.compile(r"No Op registered for (?P<name>\w+) with domain_version of (?P<opset>\d+)")
 
 _NOT_CAPTURED = "not been partitioned to the CUDAExecutionProvider"
+_WRONG_TYPE = r"Type '(?P<type>[^']*)' of input parameter \((?P<value>[^)]*)\) of operator \((?P<name>\w+)\)"
 _EXPLANATIONS = (
+    (
+        r"Opset (?P<opset>\d+) is under development[\s\S]* domain (?P<domain>\S+) is till opset (?P<last>\d+)",
+        "the model imports opset {opset} of {domain}, and this ONNX Runtime supports opsets up to {last}; export the "
+        "model with opset_version={last}, or upgrade onnxruntime",
+    ),
+    (
+        _WRONG_TYPE,
+        "{value!r}, an input of {name}, is {type} in the model, which {name} does not take; convert it with a Cast "
+        "node, or, if the operator is yours, declare it for that type",
+    ),
     (
         r"Domain already set in registry",
         "operators of one domain come from two libraries in the session options, or from a library and from pyops; "
@@ -139,7 +150,8 @@ def explained(
     for op in resolution.ops.values():
         dtypes = dict.fromkeys(dtype for parameter in op.signature.type_parameters for dtype in parameter.dtypes)
         missing = ", ".join(dtype_name(dtype) for dtype in dtypes if not is_supported(dtype))
-        if (hosted_by or op.name) in str(error) and (missing or not lines):
+        is_needed = missing or not lines or re.search(_WRONG_TYPE, str(error))
+        if (hosted_by or op.name) in str(error) and is_needed:
             lacking = f"; the {engine} engine does not support {missing}" if missing else ""
             lines.append(f"{op.signature} is declared{lacking}")
     if filling.untyped:

@@ -152,3 +152,26 @@ def test_names_neither_fill_nor_command_the_terminal():
             assert all(char.isprintable() or char == "\n" for char in text)
             assert len(text) < 20000
             assert "is not declared" in text
+
+
+@pytest.mark.parametrize(
+    ("opset", "kind", "fault"),
+    [
+        (
+            999,
+            "float",
+            r"the model imports opset 999 of ai.onnx, .* opsets up to \d+; export the model with opset_version",
+        ),
+        (20, "double", r"'x', an input of Faulted, is tensor\(double\) .*\n  - refused::Faulted\(x: float32\)"),
+    ],
+)
+def test_the_opset_or_the_type_at_fault_is_named(opset, kind, fault):
+    @pyops.onnx_op("refused::Faulted")
+    def faulted(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    header = f'<ir_version: 10, opset_import: ["": {opset}, "refused": 1]>'
+    text = f"g ({kind}[n] x) => (float[n] y) {{ y = refused.Faulted(x) }}"
+    with pytest.raises(pyops.errors.ModelError, match=fault) as caught:
+        pyops.InferenceSession(onnx.parser.parse_model(header + text))
+    assert ("is declared" in str(caught.value)) == (kind == "double")
