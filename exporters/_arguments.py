@@ -140,10 +140,19 @@ def check_model(function: str, model: Any) -> None:
     )
 
 
-def check_tuple(function: str, args: Any) -> None:
-    """Raise ExportError if the arguments of a model that a public function got are not a tuple."""
+def as_tuple(function: str, args: Any) -> tuple[Any, ...]:
+    """Return the arguments of a model that a public function got, which may be a single tensor, as a tuple.
+
+    Raises
+    ------
+    ExportError
+        They are neither.
+    """
+    if isinstance(args, torch.Tensor):  # which torch.onnx.export takes too
+        return (args,)
     if not isinstance(args, tuple):
         raise ExportError(f"{function} takes a model's arguments as a tuple, not {type(args).__name__}; write (x,)")
+    return args
 
 
 def split_arguments(

@@ -6,9 +6,11 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
 from pyops._progress import progress
 
-from ._arguments import check_model, check_tuple, split_arguments
+from ._arguments import as_tuple, check_model, split_arguments
 from ._capture.calls import innermost, source_line, spell_place
 from ._capture.failures import CaptureError
 from ._capture.interception import Interception, target_of
@@ -30,7 +32,7 @@ _RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "nothing
 @progress("explaining what exports the model")
 def explain(
     model: Model,
-    args: tuple[Any, ...] = (),
+    args: tuple[Any, ...] | torch.Tensor = (),
     *,
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
@@ -48,8 +50,8 @@ def explain(
     ----------
     model : torch.nn.Module or torch.export.ExportedProgram
         Call ``model.eval()`` first.
-    args : tuple
-        Example arguments.
+    args : tuple or torch.Tensor
+        Example arguments; a tensor is the only one.
     kwargs, dynamic_shapes, custom_translation_table, kernels, capture
         As for `export`.
 
@@ -76,7 +78,7 @@ def explain(
     [('aten::relu', 'torch'), ('aten::lgamma', 'kernel')]
     """
     check_model("explain", model)
-    check_tuple("explain", args)
+    args = as_tuple("explain", args)
     check_capture(capture, model)
     args, keywords = split_arguments(model, args, kwargs)
     check_example(model, args, keywords, dynamic_shapes)

@@ -14,7 +14,7 @@ import torch
 from pyops._models.model import ModelSource
 from pyops._progress import progress
 
-from ._arguments import check_model, check_tuple, split_arguments
+from ._arguments import as_tuple, check_model, split_arguments
 from ._capture.decisions import CaptureDecision, record, summarize
 from ._capture.modes import Capture, captured, check_capture, check_example
 from ._capture.sizes import assumed_sizes, recorded_conditions, size_names
@@ -61,7 +61,7 @@ class TorchArguments(TypedDict, total=False):
 @one_at_a_time
 def export(
     model: Model,
-    args: tuple[Any, ...] = (),
+    args: tuple[Any, ...] | torch.Tensor = (),
     f: str | os.PathLike[str] | None = None,
     *,
     dynamo: bool = True,
@@ -83,8 +83,8 @@ def export(
     ----------
     model : torch.nn.Module or torch.export.ExportedProgram
         Call ``model.eval()`` first.
-    args : tuple
-        Example arguments.
+    args : tuple or torch.Tensor
+        Example arguments; a tensor is the only one.
     f : path, optional
         Where to save the model as well.
     dynamo : bool
@@ -143,7 +143,7 @@ def export(
     >>> program.save("model.onnx")  # doctest: +SKIP
     """
     check_model("export", model)
-    check_tuple("export", args)
+    args = as_tuple("export", args)
     checked = arguments.pop("verify", False)
     saving = {
         "include_initializers": arguments.pop("export_params", True),
@@ -184,7 +184,7 @@ def export(
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         args_of_verify = None if brings_arguments else args
-        report = verify(model, args_of_verify, program, kwargs=arguments.get("kwargs"), fill_missing=fill_missing)
+        report = verify(model, args_of_verify, program, kwargs=arguments["kwargs"] or None, fill_missing=fill_missing)
         if not report.ok:
             raise ExportError(f"the exported model does not compute what the torch model does\n{report}")
     if f is not None:
@@ -197,10 +197,10 @@ def export(
 @progress("verifying the model")
 def verify(
     model: Model,
-    args: tuple[Any, ...] | None = None,
+    args: tuple[Any, ...] | torch.Tensor | None = None,
     program: ModelSource | None = None,
     *,
-    samples: Iterable[tuple[Any, ...]] | None = None,
+    samples: Iterable[tuple[Any, ...] | torch.Tensor] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     tolerances: Mapping[Any, tuple[float, float]] | None = None,
     fill_missing: bool = False,
@@ -214,7 +214,7 @@ def verify(
     ----------
     model : torch.nn.Module or torch.export.ExportedProgram
         The model, or the ExportedProgram captured from it.
-    args : tuple, optional
+    args : tuple or torch.Tensor, optional
         Positional arguments; by default the example inputs of an ExportedProgram.
     program : ONNXProgram, ModelProto, path or bytes, optional
         The exported model. By default the model is exported with the first sample.

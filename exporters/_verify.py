@@ -15,7 +15,7 @@ from pyops._progress import step
 from pyops._schema import devices
 from pyops._schema.dtypes import DType
 
-from ._arguments import check_tuple, input_values, to_onnx_outputs
+from ._arguments import as_tuple, input_values, to_onnx_outputs
 from ._capture.preparation import unchanged_attributes
 from ._finishing.program import Model
 from ._report import OutputComparison, VerificationReport, compare
@@ -67,8 +67,8 @@ def _dtype(dtype: Any) -> DType:
 
 def calls_of(
     model: Model,
-    args: tuple[Any, ...] | None,
-    samples: Iterable[tuple[Any, ...]] | None,
+    args: tuple[Any, ...] | torch.Tensor | None,
+    samples: Iterable[tuple[Any, ...] | torch.Tensor] | None,
     kwargs: Mapping[str, Any] | None,
 ) -> tuple[Iterator[tuple[Any, ...]], dict[str, Any]]:
     """Return an iterator of the positional arguments of each call, and the keyword arguments of every call.
@@ -89,12 +89,7 @@ def calls_of(
                 )
             args, kwargs = model.example_inputs
         samples = [() if args is None else args]
-    return map(_checked, samples), dict(kwargs or {})
-
-
-def _checked(call: tuple[Any, ...]) -> tuple[Any, ...]:
-    check_tuple("verify", call)
-    return call
+    return (as_tuple("verify", call) for call in samples), dict(kwargs or {})
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool 
             f'capture="{capture}" needs the exporter that is built on torch.export; leave out dynamo=False, which '
             "always traces in its own way"
         )
-    if isinstance(model, torch.export.ExportedProgram):
+    if isinstance(model, torch.export.ExportedProgram) and (capture == "trace" or guards):
         raise ExportError(
             f'capture="{capture}" captures a torch.nn.Module, and this model is an ExportedProgram already; pass the '
             "module, or leave out capture="
@@ -95,9 +95,8 @@ def captured(
             args, kwargs = separated(model, (args, kwargs))
             arguments = {**arguments, "kwargs": kwargs}
             try:
-                if capture == "export":
+                if capture == "export" or not isinstance(model, torch.nn.Module):
                     return run(model, args, **arguments), ()
-                assert isinstance(model, torch.nn.Module)
                 return _first(run, model, args, arguments, capture, guard)
             except Exception as error:  # the model's code may raise anything
                 if not is_capture_failure(error) and (capture == "export" or not in_trace(error)):

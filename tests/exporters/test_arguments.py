@@ -181,11 +181,21 @@ FUNCTIONS = [exporters.export, exporters.explain, exporters.verify]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("args", [X, X[:1], [X]], ids=["tensor", "one number", "list"])
+@pytest.mark.parametrize("args", [{X}, [X]], ids=["set", "list"])
 def test_arguments_are_a_tuple(function, args):
     message = rf"^{function.__name__} takes a model's arguments as a tuple, not \w+; write \(x,\)$"
     with pytest.raises(exporters.ExportError, match=message):
         function(torch.nn.ReLU().eval(), args)
+
+
+def test_one_tensor_needs_no_tuple(model):
+    net = model(lambda x: x + 1)
+    for dynamo in (True, False):
+        program = exporters.export(net, X, dynamo=dynamo, verbose=False)
+        assert torch.equal(program(X)[0], X + 1)
+    assert exporters.verify(net, X).ok
+    assert exporters.verify(net, program=program, samples=[X, (X,)]).ok
+    assert [item.operator for item in exporters.explain(net, X)] == ["aten::add.Tensor"]
 
 
 @pytest.mark.parametrize("function", [*FUNCTIONS, functools.partial(exporters.export, dynamo=False)])

@@ -611,8 +611,10 @@ def test_arguments_that_exclude_each_other(arguments, message):
 
 def test_a_captured_program_is_not_captured_again():
     program = torch.export.export(torch.nn.ReLU(), (X,))
-    with pytest.raises(ExportError, match="is an ExportedProgram already"):
-        exporters.export(program, verbose=False, capture="auto")
+    for arguments in ({"capture": "trace"}, {"capture": "auto", "guards": True}):
+        with pytest.raises(ExportError, match="is an ExportedProgram already"):
+            exporters.export(program, verbose=False, **arguments)
+    assert exporters.export(program, verbose=False, capture="auto", verify=True).decisions == ()
 
 
 def test_explain_captures_as_export_does():

@@ -428,8 +428,8 @@ def test_shared_weights_and_modes(double):
 def test_what_it_does_not_take(model, arguments, message):
     with pytest.raises(exporters.ExportError, match=message):
         export(model(lambda x: x + 1), (torch.ones(2),), **arguments)
-    with pytest.raises(exporters.ExportError, match=r"takes a model's arguments as a tuple, not Tensor; write \(x,\)"):
-        export(model(lambda x: x + 1), torch.ones(2))
+    with pytest.raises(exporters.ExportError, match=r"takes a model's arguments as a tuple, not list; write \(x,\)"):
+        export(model(lambda x: x + 1), [torch.ones(2)])
 
 
 def test_a_captured_program_needs_none(model):

@@ -230,7 +230,7 @@ def test_a_kernels_exception_is_itself(model):
         ({}, r"got no arguments for the model; pass verify\(model, \(x,\)\)"),
         ({"args": (torch.ones(1),), "samples": [(torch.ones(1),)]}, "got args and samples"),
         ({"samples": []}, "got no samples"),
-        ({"args": torch.ones(1)}, r"as a tuple, not Tensor; write \(x,\)"),
+        ({"args": [torch.ones(1)]}, r"as a tuple, not list; write \(x,\)"),
         ({"args": (torch.ones(1), torch.ones(1))}, r"have 2 tensors, but the model has 1 inputs \(x\)"),
     ],
 )
