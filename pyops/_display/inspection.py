@@ -258,7 +258,7 @@ def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
     others, adopted = loaded.functions(), adoption.adopted_ops()
     for node, opset in loaded.nodes():
         key = key_of(node)
-        if key not in others and (not is_builtin(*key) or registry.find(*key, opset) or key in adopted):
+        if registry.find(*key, opset) or (key not in others and (not is_builtin(*key) or key in adopted)):
             yield node, opset
 
 

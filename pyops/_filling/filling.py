@@ -150,6 +150,9 @@ def fill(
     proto = onnx.ModelProto()
     proto.CopyFrom(source.proto)
     if proto.functions:
+        kept = [item for item in proto.functions if (full_domain(item.domain), item.name) not in ops]
+        del proto.functions[:]
+        proto.functions.extend(kept)
         proto = _inlined(proto)
         found = walk(proto, accepted[0])
     # ONNX Runtime may have kernels only for an older definition that differs from this one in nothing but types.

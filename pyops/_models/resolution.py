@@ -73,7 +73,8 @@ def resolve(
     missing: dict[str, int] = {}
     opsets: dict[Key, int] = {}
     for (key, opset), nodes in model.uses.items():
-        if key in functions or key in in_libraries:
+        # A function that has the name of a declared op is what the op is without pyops.
+        if key in in_libraries or (key in functions and registry.find(*key, opset) is None):
             continue
         op = registry.find(*key, opset) or adopted.get(key)
         if isinstance(op, DeclarationError):

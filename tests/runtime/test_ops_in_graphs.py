@@ -1,6 +1,7 @@
 """An op in every place of a model where a node can be."""
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from onnx import ModelProto, helper
 
 import pyops
 from pyops import onnx_op
+from pyops._display.inspection import inspect
 from tests.helpers.models import FLOAT, chain, make_model, opset_imports, value_info
 
 F32 = NDArray[np.float32]
@@ -125,13 +127,28 @@ def test_an_attribute_that_a_function_s_caller_leaves_out_has_its_default() -> N
         np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + 2)
 
 
-def test_a_function_of_the_model_wins_over_a_declared_op_of_its_name() -> None:
+def test_a_declared_op_wins_over_a_function_of_the_model_of_its_name() -> None:
     negate = helper.make_function(
         "tests", "Plus", ["a"], ["b"], [helper.make_node("Neg", ["a"], ["b"])], opset_imports({})
     )
     model = chain("tests::Plus")
     model.functions.append(negate)
-    np.testing.assert_array_equal(pyops.InferenceSession(model).run(None, {"x": X})[0], -X)
+    for session in sessions(model):
+        np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + 1)
+    (node,) = inspect(model).nodes
+    assert (node.domain, node.version, node.problems) == ("tests", 1, ())
+
+
+def test_a_declared_op_wins_over_its_function_where_another_node_is_filled() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 20, "tests": 1]>
+        main (double[n, n] d, float[n] x) => (double e, float[n] y) { e = Det(d) y = tests.Plus(x) }
+        <domain: "tests", opset_import: ["": 20]>
+        Plus (a) => (b) { b = Neg(a) }
+    """)
+    with pytest.warns(pyops.errors.FilledNodeWarning):
+        session = pyops.InferenceSession(model, fill_missing=True)
+    np.testing.assert_array_equal(session.run(["y"], {"d": np.eye(2), "x": X})[0], X + 1)
 
 
 def test_an_op_whose_inputs_are_constants_gives_its_result() -> None:
