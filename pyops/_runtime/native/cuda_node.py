@@ -198,6 +198,9 @@ class CudaNode(KernelNode):
     def _copy(self, array: Any) -> Any:
         return devices.copy(array) if is_cupy(array) else array
 
+    def _is_written(self, output: Any, buffer: Any) -> bool:
+        return output is buffer and buffer.flags.c_contiguous
+
     def _empty(self, shape: tuple[int, ...], dtype: DType) -> Any:
         return devices.empty(self._cupy, shape, dtype)
 

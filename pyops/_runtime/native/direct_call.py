@@ -63,7 +63,7 @@ C_CONTIGUOUS, OWNS_DATA, ALIGNED, MAY_WRITE = 0x1, 0x4, 0x100, 0x400
 _BORROWED = C_CONTIGUOUS | ALIGNED
 _OFFSET = 2**63  # PY_VECTORCALL_ARGUMENTS_OFFSET
 _ARGUMENTS = 2 + MOST_INPUTS + MOST_ATTRIBUTES
-_ARRAYS = MOST_INPUTS + MOST_OUTPUTS
+_ARRAYS = MOST_INPUTS + 2 * MOST_OUTPUTS  # the last words are the addresses of the buffers
 _LONGEST = 2**62
 _FAILED = -1
 _LARGE = 2**16  # from this number of bytes on, copying lets other threads run
@@ -276,6 +276,7 @@ def _lend(node: int, context: int, shapes: int, buffers: int, out: int) -> int:
         if buffer == 0:
             return 0
         store(buffer, buffers, i)
+        store(load(buffer, ARRAY_DATA), buffers, MOST_OUTPUTS + i)
         shapes += 8 * rank + 8
         item += 16
     given = load(buffers)
@@ -314,7 +315,10 @@ def _deliver(node: int, context: int, shapes: int, buffers: int, result: int) ->
         return 0
     for i in range(count):
         value = _output(node, result, i)
-        if (buffers and value != load(buffers, i)) or not _fits(node, load(item + 16 * i, DTYPE), value, shapes):
+        if not _fits(node, load(item + 16 * i, DTYPE), value, shapes):
+            return 0
+        # A kernel may give an array other memory: `__setstate__` does.
+        if buffers and (value != load(buffers, i) or load(value, ARRAY_DATA) != load(buffers, MOST_OUTPUTS + i)):
             return 0
         if shapes:
             shapes += 8 * load(shapes) + 8

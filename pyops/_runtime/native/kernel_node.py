@@ -233,32 +233,34 @@ class KernelNode:
         outputs = self._checked(result)
         if shapes is not None:
             validation.check_shapes(self._signature, shapes, outputs, inputs)
-        for index, output in self._unwritten(outputs, inputs, buffers):
+        if buffers and all(map(self._is_written, outputs, buffers)):
+            return
+        # Asked for again: a kernel may have given these arrays other memory.
+        memory = self._buffers(context, workspace, shapes) if buffers and shapes is not None else ()
+        for index, output in self._unwritten(outputs, inputs, buffers, memory):
             workspace.write(context, index, output)
 
     def _unwritten(
-        self, outputs: Sequence[Any], inputs: Sequence[Any], buffers: Sequence[Any]
+        self, outputs: Sequence[Any], inputs: Sequence[Any], buffers: Sequence[Any], memory: Sequence[Any]
     ) -> Iterable[tuple[int, Any]]:
         """Return the outputs that still have to be copied to ONNX Runtime's buffers, with their positions.
 
         An output that shares memory with a buffer to be written to (of another output, or of an input that an output
         may reuse) is copied first.
         """
-        if buffers and all(map(self._is_written, outputs, buffers)):
-            return ()
         unwritten = enumerate(outputs[: self._node.output_count])
         if not buffers and not self._in_place:
             return unwritten
-        changing = [*buffers, *(inputs if self._in_place else ())]
+        changing = [*memory, *(inputs if self._in_place else ())]
         return [
             (index, self._copy(output) if self._is_in_any(changing, output) else output)
             for index, output in unwritten
             if not buffers or not self._is_written(output, buffers[index])
         ]
 
-    @staticmethod
-    def _is_written(output: Any, buffer: Any) -> bool:
-        return output is buffer and buffer.flags.c_contiguous  # a kernel may change the strides
+    def _is_written(self, output: Any, buffer: Any) -> bool:
+        # A kernel may change the array's strides or memory.
+        return output is buffer and buffer.flags.c_contiguous and is_borrowed(buffer)
 
     _copy = staticmethod(read_only_copy)
 

@@ -78,6 +78,7 @@ if sizes is None:
 out = ndarray(shape, dtype, buffer.base)
 result = kernel({{arguments}})
 usual = result is out and out.shape == shape and out.dtype is dtype and out.flags.c_contiguous
+usual = usual and out.base is buffer.base
 """
 _RETURN = f"""
 result = kernel({{arguments}})

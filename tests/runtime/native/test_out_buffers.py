@@ -100,6 +100,45 @@ def test_the_buffer_of_an_output_that_the_model_does_not_use_is_other_memory() -
     assert session_for("y = out.Pair(x)").run(None, {"x": X})[0].tolist() == X.tolist()
 
 
+@pytest.mark.parametrize("machine_code", ["0", "1"])
+@pytest.mark.parametrize("size", [6, 0])
+def test_values_in_memory_that_the_kernel_gave_to_out_come_out(
+    size: int, machine_code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYOPS_DIRECT_CALLS", machine_code)
+
+    def replace(array: Any, values: Any) -> Any:
+        array.__setstate__((1, values.shape, values.dtype, False, values.tobytes()))
+        return array
+
+    @onnx_op("out::One")
+    def one(x: F32, *, out: F32 | None = None) -> F32:
+        return replace(out, x + 1)
+
+    @onnx_op("out::Two")
+    def two(x: F32, *, out: tuple[F32, F32] | None = None) -> tuple[F32, F32]:
+        assert out is not None
+        first, second = out
+        second[...] = x * 3
+        if swapping:  # a view of the first buffer becomes the second output
+            second[...], seen = 0, first[:]
+            seen[...] = x * 3
+            return replace(first, x * 2), seen
+        return replace(first, x * 2), second
+
+    swapping: list[bool] = []
+    one.register_shape_inference(lambda x: x)
+    two.register_shape_inference(lambda x: (x, x))
+    x = X[:size]
+    body, outputs = "y = out.One(x) z, w = out.Two(x) u = out.Two(x)", "float[a] y, float[b] z, float[c] w, float[d] u"
+    text = f'<ir_version: 8, opset_import: ["" : 17, "out" : 1]> g (float[n] x) => ({outputs}) {{ {body} }}'
+    session = pyops.InferenceSession(onnx.parser.parse_model(text))
+    for swaps in ([], [], [True]):
+        swapping += swaps
+        got = session.run(None, {"x": x})
+        assert [y.tolist() for y in got] == [(x + 1).tolist(), (x * 2).tolist(), (x * 3).tolist(), (x * 2).tolist()]
+
+
 def test_a_kept_buffer_is_reported_and_becomes_read_only() -> None:
     kept = []
 
