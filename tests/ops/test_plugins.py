@@ -185,6 +185,21 @@ def test_a_broken_plug_in_is_an_error_that_names_its_package(tmp_path: Path, cod
     assert name == cause.partition(":")[0]
 
 
+@pytest.mark.parametrize("domain", ["com.example.signal", "com.example.second"])
+def test_a_session_that_a_plug_in_makes_during_its_import_is_told_so(tmp_path: Path, domain: str) -> None:
+    code = f"""
+from tests.helpers.models import chain
+pyops.InferenceSession(chain("{domain}::Envelope"))
+"""
+    code = OWN.format(name="Envelope", factor=2) + code
+    install(tmp_path, "eager-ops", "eager_ops", code, "com.example.signal", "com.example.second")
+    (line,) = run("attempt(pyops.InferenceSession, model)", tmp_path)
+    assert (
+        f"eager-ops 2.5 provides the ops of domain {domain!r}, but eager_ops is being imported, and its ops are "
+        "declared when that ends; let it make the session later, in a function" in line
+    )
+
+
 def test_a_plug_in_that_is_repaired_declares_all_that_it_did_before(tmp_path: Path) -> None:
     (tmp_path / "signal_parts.py").write_text(block("python"))
     code = """
