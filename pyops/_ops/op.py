@@ -384,6 +384,11 @@ class Op(Generic[P, R]):
         """Return where the CPU kernel is defined, as ``file:line``."""
         return origin.location(self.kernels["cpu"])
 
+    @functools.cached_property
+    def _carrier(self) -> Callable[[], None]:
+        """Return the function that `_ops.pickling` pickles in place of what the op consists of."""
+        return lambda: None
+
     # Like a function, an op is never copied; `_ops.pickling` says how it gets to other processes.
     def __copy__(self) -> Op[P, R]:
         return self

@@ -1,6 +1,7 @@
 """Pickling of ops: by reference to their module, or by value if they are defined in a notebook, script or function.
 
-An op that arrives by value is declared, unless it is declared already.
+An op that arrives by value is declared, unless it is declared already. Only cloudpickle pickles by value; to pickle, an
+op of a script is what its other functions are: a name in ``__main__``.
 """
 
 from __future__ import annotations
@@ -135,8 +136,13 @@ def load(value: bytes, found: AnyOp | None) -> AnyOp:
 def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
     if is_importable(op):
         return op.__name__
+    # By value or by reference, as each pickler does for the functions of a script: cloudpickle pickles the carrier with
+    # its attributes, and pickle as a name that the other process, which has the script too, finds in its own op.
+    carrier = op._carrier
+    carrier.__module__, carrier.__qualname__ = op.__module__, f"{op.__name__}._carrier"
+    vars(carrier).update(body=registry.body_of(op))
     # The state is pickled after the op itself, because a kernel may refer to its op.
-    state = {"body": registry.body_of(op), "code": fingerprint(op)}
+    state = {"body": carrier, "signature": op.signature, "code": fingerprint(op)}
     return _arriving, (op.signature, PYTHON), state, None, None, _declare
 
 
@@ -152,10 +158,17 @@ def _arriving(signature: Signature, python: list[int]) -> AnyOp:
 
 
 def _declare(op: AnyOp, state: Mapping[str, Any]) -> None:
-    body, signature = state["body"], state["body"]["signature"]
+    carried = state["body"]
+    body = carried if isinstance(carried, dict) else vars(carried).get("body", {})  # before 0.3, it was the body itself
+    signature = state.get("signature", body.get("signature"))
     if "kernels" in vars(op) and not is_replaceable(op):
         check_declared(op, repr(signature), str(signature), state["code"])
         return
+    if body.get("signature") != signature:
+        raise PickleError(
+            f"{signature.qualified_name} was pickled by its name in a script, which is another op in the script of "
+            "this process; let both run the same one"
+        )
     arriving: AnyOp = Op.__new__(Op)
     target = arriving if "kernels" in vars(op) else op
     vars(target).update(body, _revision=ctypes.c_int64())

@@ -103,7 +103,8 @@ def declare_new(ops: Iterable[AnyOp]) -> None:
 
 def body_of(op: AnyOp) -> dict[str, Any]:
     """Return the attributes of an op that a redeclaration replaces."""
-    return {name: value for name, value in vars(op).items() if name != "_revision"} | {"kernels": dict(op.kernels)}
+    body = {name: value for name, value in vars(op).items() if name not in ("_revision", "_carrier")}
+    return body | {"kernels": dict(op.kernels)}
 
 
 def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:

@@ -234,6 +234,86 @@ if __name__ == "__main__":
     assert printed == ["[6.0, 6.0, 6.0, 6.0]", "[9.0, 9.0, 9.0, 9.0]", "[12.0, 12.0, 12.0, 12.0]"]
 
 
+def test_pickle_takes_an_op_of_a_script_by_its_name_as_it_takes_a_function(ops_module):
+    folder, _ = ops_module
+    printed = run_file(
+        folder,
+        """
+import concurrent.futures, multiprocessing, sys
+import numpy as np
+from numpy.typing import NDArray
+from pyops import onnx_op
+
+sys.modules["cloudpickle"] = None
+
+@onnx_op("scripts::Kept")
+def kept(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x + 1
+
+@kept.register_shape_inference
+def _(x):
+    return x
+
+def use(op, times):
+    return [op(np.ones(1, np.float32)).tolist()] * times, op
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+        found, back = pool.submit(use, kept, 2).result()
+    print(found, back is kept)
+""",
+    )
+    assert printed == ["[[2.0], [2.0]] True"]
+
+
+def test_an_op_of_another_script_of_that_name_is_refused():
+    run_plain_script(
+        """
+import pickle, numpy as np, pyops
+from numpy.typing import NDArray
+from pyops import onnx_op
+from pyops.testing import isolated_declarations
+
+def attempt():
+    try:
+        print(pickle.loads(data) is op)
+    except Exception as error:
+        print(type(error).__name__, error)
+
+with isolated_declarations():
+    @onnx_op("scripts::One")
+    def op(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+    data = pickle.dumps(op)
+    attempt()
+    @onnx_op("scripts::One")
+    def op(x: NDArray[np.float32], *, by: int = 1) -> NDArray[np.float32]:
+        return x
+    attempt()
+
+@onnx_op("scripts::Two")
+def op(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x
+attempt()
+pickle.dumps(op)
+attempt()
+op = np.add
+attempt()
+""",
+        """
+        True
+        PickleError scripts::One was pickled as scripts::One(x: float32) -> float32, but is declared here as \
+scripts::One(x: float32, *, by: int = 1) -> float32 (<string>:19); let both processes import the same version of it
+        PickleError scripts::One was pickled by its name in a script, which is another op in the script of this \
+process; let both run the same one
+        PickleError scripts::One was pickled by its name in a script, which is another op in the script of this \
+process; let both run the same one
+        AttributeError Can't get attribute 'op._carrier' on <module '__main__' (built-in)>
+        """,
+    )
+
+
 def test_an_op_that_arrives_alone_is_declared(ops_module):
     cloudpickle = pytest.importorskip("cloudpickle")
     del cloudpickle
