@@ -107,8 +107,8 @@ class Unpickled:
     """What makes a session that has been unpickled."""
 
     def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
-        self.key: Any = recipe["key"]
+        self.recipe = pickling.Whole(recipe)
+        self.key: Any = recipe.get("key")
 
     def made(self, cls: type[DeferredSession]) -> DeferredSession:
         """Return the session, shared by all that were unpickled from equal pickles."""
@@ -118,6 +118,7 @@ class Unpickled:
         if made is None or set(made._origin.ops) != set(origin.ops):  # an op was declared again
             travelled = self.recipe["process"] != pickling.PROCESS[0]
             made = _made_in_worker(cls, origin) if travelled else cls._made_from(origin)
+        made._origin.digest = origin.digest
         _shared[self.key] = made
         if len(_shared) > _MOST_SHARED:
             _shared.popitem(last=False)

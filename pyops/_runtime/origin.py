@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import multiprocessing
 import os
 from collections.abc import Callable
@@ -15,6 +17,8 @@ from .._models.model import Model
 from .._ops.op import AnyOp
 from ..errors import InputError, ModelError
 
+_SMALL = 2**22  # bytes
+
 
 @dataclass
 class Origin:
@@ -25,7 +29,10 @@ class Origin:
     source : str or bytes
         The absolute path of the model, or the model itself.
     stamp : tuple of int or None
-        The time of modification and the size of the file at that path, which show whether it has changed.
+        The time of modification and the size of the file at that path.
+    digest : str or None
+        The digest of its contents, which show whether it has changed where the stamp differs; None for a large file
+        that was not pickled or unpickled, because a session is not to wait for it.
     options : onnxruntime.SessionOptions, callable or None
         As given.
     engine : str
@@ -36,6 +43,7 @@ class Origin:
 
     source: str | bytes
     stamp: tuple[int, int] | None
+    digest: str | None
     options: Any
     providers: Any
     provider_options: Any
@@ -57,17 +65,25 @@ def origin_of(
     """
     if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
         raise InputError(f"worker_threads is {threads!r}; it must be a number of threads, at least 1")
-    place, stamp = source.source, None
+    place, stamp, digest = source.source, None, None
     if isinstance(place, str):
         place = os.fspath(Path(place).absolute())
         stamp = stamp_of(place)
-    return Origin(place, stamp, options, providers, provider_options, engine, threads, dict(kwargs))
+        digest = file_digest(place, stamp) if stamp[1] <= _SMALL else None
+    return Origin(place, stamp, digest, options, providers, provider_options, engine, threads, dict(kwargs))
 
 
 def stamp_of(path: str) -> tuple[int, int]:
     """Return the time of modification of a file, in nanoseconds, and its size."""
     status = Path(path).stat()
     return status.st_mtime_ns, status.st_size
+
+
+@functools.lru_cache(maxsize=256)
+def file_digest(path: str, stamp: tuple[int, int] | None) -> str:
+    """Return the digest of a file's contents, from a cache if it has been computed for that stamp."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_unchanged(origin: Origin) -> None:
@@ -83,7 +99,8 @@ def check_unchanged(origin: Origin) -> None:
         return
     if not Path(source).is_file():
         raise FileNotFoundError(f"the model file {source!r} has been removed since the session was made; copy it back")
-    if stamp_of(source) != origin.stamp:
+    stamp = stamp_of(source)
+    if stamp != origin.stamp and (origin.digest is None or file_digest(source, stamp) != origin.digest):
         raise ModelError(f"the model file {source!r} has changed since the session was made; make the session again")
 
 

@@ -6,7 +6,6 @@ options, and for each op its module, or its code.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib
 import pickle
@@ -26,9 +25,20 @@ from .._ops.pickling import PYTHON as _PYTHON
 from .._ops.pickling import by_value, check_declared, check_python, fingerprint, is_importable, is_replaceable, load
 from ..errors import EngineError, ModelError, PickleError
 from .native.options import config_entries
-from .origin import Origin, check_unchanged, stamp_of
+from .origin import Origin, check_unchanged, file_digest, stamp_of
 
 Recipe = dict[str, Any]
+
+
+class Whole(dict[str, Any]):
+    """A recipe, or a part of it, from a pickle."""
+
+    def __missing__(self, key: str) -> Any:
+        raise PickleError(
+            f"the pickle of a session has no {key!r}, so it is damaged or was made by another version of pyops; pickle "
+            "the session again"
+        )
+
 
 PROCESS = [uuid.uuid4().hex]
 """The identity of this process; sessions that it has pickled itself keep all their threads here."""
@@ -49,12 +59,14 @@ def recipe_of(origin: Origin, session: Any) -> Recipe:
     """
     check_unchanged(origin)
     source = origin.source
+    if isinstance(source, str):
+        origin.digest = origin.digest or file_digest(source, origin.stamp)
     recipe: Recipe = {
         "versions": _versions(),
         "python": _PYTHON,
         "process": PROCESS[0],
         "model": source,
-        "digest": _file_digest(source, origin.stamp) if isinstance(source, str) else _digest(source),
+        "digest": origin.digest if isinstance(source, str) else _digest(source),
         "options": None,
         "make_options": None,
         "providers": origin.providers,
@@ -79,12 +91,6 @@ def _versions() -> dict[str, str]:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-@functools.lru_cache(maxsize=256)
-def _file_digest(path: str, stamp: tuple[int, int] | None) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _dump_function(function: Callable[..., Any]) -> tuple[bytes, str | None]:
@@ -186,11 +192,11 @@ def origin(recipe: Recipe) -> Origin:
                 "make the session from the model's bytes, which then travel with it"
             )
         stamp = stamp_of(source)
-        if _file_digest(source, stamp) != recipe["digest"]:
+        if file_digest(source, stamp) != recipe["digest"]:
             raise ModelError(
                 f"the model file {source!r} differs from the one that the session was pickled with; copy that one here"
             )
-    ops = tuple(_declare(described, recipe["python"]) for described in recipe["ops"])
+    ops = tuple(_declare(Whole(described), recipe["python"]) for described in recipe["ops"])
     options = _options(recipe["options"])
     if recipe["make_options"] is not None:
         code, what = recipe["make_options"]
@@ -198,12 +204,13 @@ def origin(recipe: Recipe) -> Origin:
             check_python(recipe["python"], what, _PYTHON)
         options = pickle.loads(code)
     given = {name: recipe[name] for name in ("providers", "provider_options", "engine", "threads", "kwargs")}
-    return Origin(source=source, stamp=stamp, options=options, ops=ops, **given)
+    return Origin(source=source, stamp=stamp, digest=recipe["digest"], options=options, ops=ops, **given)
 
 
 def _options(described: dict[str, Any] | None) -> Any:
     if described is None:
         return None
+    described = Whole(described)
     options = onnxruntime.SessionOptions()
     for name, value in described["values"].items():
         if getattr(options, name) != value:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 import pyops
 from pyops import onnx_op
 from pyops._ops import pickling as op_pickling
+from pyops._runtime import deferred
+from pyops._runtime import origin as session_origin
 from pyops._runtime import pickling as session_pickling
 from pyops.errors import ChangedOpWarning, InputError, ModelError, PickleError
 from pyops.testing import isolated_declarations
@@ -317,6 +319,50 @@ def test_a_file_that_changed_since_the_session_was_made_is_an_error_when_picklin
     path.unlink()
     with pytest.raises(FileNotFoundError, match="has been removed since the session was made"):
         pickle.dumps(session)
+
+
+@pytest.mark.parametrize("size", [None, 0], ids=["small", "large"])
+def test_a_file_with_the_same_contents_has_not_changed(size, path, monkeypatch):
+    session = pyops.InferenceSession(path)
+    data = pickle.dumps(session)
+    if size is not None:  # a digest of a large file is not computed before it is needed
+        monkeypatch.setattr(session_origin, "_SMALL", size)
+    other = pyops.InferenceSession(path)
+    os.utime(path, (1, 1))
+    assert run(pickle.loads(data)) == run(travelled(session)) == [-3, 4]
+    loaded = pickle.loads(data)
+    assert run(loaded) == [-3, 4]
+    os.utime(path, (2, 2))
+    assert run(travelled(loaded)) == [-3, 4]
+    if size is None:
+        assert run(travelled(other)) == [-3, 4]
+    else:
+        with pytest.raises(ModelError, match="has changed since the session was made"):
+            pickle.dumps(other)
+
+
+@pytest.mark.parametrize("size", [None, 0], ids=["small", "large"])
+def test_other_contents_of_the_same_size_are_a_change(size, path, monkeypatch):
+    if size is not None:
+        monkeypatch.setattr(session_origin, "_SMALL", size)
+    session = pyops.InferenceSession(path)
+    path.write_bytes(path.read_bytes().replace(b"Neg", b"Abs"))
+    os.utime(path, (1, 1))
+    with pytest.raises(ModelError, match="has changed since the session was made"):
+        pickle.dumps(session)
+
+
+def test_a_pickle_that_lacks_something_says_so():
+    _, (cls, recipe) = pyops.InferenceSession(MODEL, onnxruntime.SessionOptions()).__reduce__()
+    parts = [recipe, *recipe["ops"], recipe["options"]]
+    for part in parts:
+        for key in list(part):
+            value = part.pop(key)
+            session = pickle.loads(pickle.dumps(deferred.unpickled(cls, recipe)))
+            if key not in ("process", "key"):
+                with pytest.raises(PickleError, match=f"a session has no '{key}', so it is damaged"):
+                    session.get_inputs()
+            part[key] = value
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
