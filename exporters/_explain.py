@@ -12,7 +12,6 @@ from pyops._progress import progress
 
 from ._arguments import as_tuple, check_model, split_arguments
 from ._capture.calls import innermost, source_line, spell_place
-from ._capture.failures import CaptureError
 from ._capture.interception import Interception, target_of
 from ._capture.modes import Capture, captured, check_capture, check_example
 from ._finishing.program import Decision, Model
@@ -23,6 +22,7 @@ from ._plan.plan import Backends, Plan
 from ._report import By, OperatorSupport, SupportReport
 from ._torch_private.operators import qualified_name
 from ._torch_private.patching import one_at_a_time, quiet
+from .errors import CaptureError
 
 _RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "nothing")
 

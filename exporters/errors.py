@@ -19,6 +19,18 @@ class ExportError(PyopsError, ValueError):
     """
 
 
+class CaptureError(ExportError):
+    """A model cannot be captured."""
+
+
+class NoOperatorError(ExportError):
+    """The installed torch has no operator of the given name."""
+
+
+class NoTranslationError(ExportError):
+    """Nothing translates a call: there is no registration, or it leaves the call to torch, which has no translation."""
+
+
 class CaptureWarning(UserWarning):
     """An exported model agrees with the torch model only while the values that the capture fixed stay the same.
 

@@ -12,7 +12,7 @@ import torch
 
 from .._torch_private.tracing import is_capture_error, is_fake
 from .._torch_private.trees import flatten
-from ..errors import ExportError
+from ..errors import CaptureError, ExportError
 from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, spell_place
 
 _LONGEST = 300
@@ -36,10 +36,6 @@ _HINTS = {
 }
 # Parts of messages about a number or values of a tensor that the capture does not know.
 _BY_VALUES = ("depends on data", "SymInt", "SymFloat", "SymBool", "is not supported for tensor subclasses")
-
-
-class CaptureError(ExportError):
-    """A model cannot be captured."""
 
 
 class _LostConstantError(CaptureError):

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from pyops.errors import PyopsError
 
-from .._lowering.translations import NoTranslationError, or_own_translation, registered, registered_source
+from .._lowering.translations import or_own_translation, registered, registered_source
 from .._torch.operators import as_exported, find_overload, is_native, overloads
 from .._torch_private.exporter import own_translation
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
 from .._torch_private.trees import flatten
+from ..errors import NoTranslationError
 from . import (  # noqa: F401
     complex_numbers,
     complex_products,

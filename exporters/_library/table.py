@@ -12,9 +12,8 @@ from pyops._ops.op import Op
 from pyops.kernels import OPS
 
 from .._lowering.translations import Registration, functional_overloads, registrations
-from .._torch.operators import NoOperatorError
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
-from ..errors import ExportError
+from ..errors import ExportError, NoOperatorError
 from .values import plain
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -13,7 +13,7 @@ from pyops._schema.node import add_note
 from .._torch.operators import find_overload, overloads
 from .._torch_private.exporter import own_translation
 from .._torch_private.operators import OpOverload, is_mutable, qualified_name, schema_arguments, spell
-from ..errors import ExportError
+from ..errors import ExportError, NoTranslationError
 from .op_translation import called_as_nodes, check_returned, op_translation
 from .opset_check import checking_older_nodes
 
@@ -132,10 +132,6 @@ def registered_source(target: OpOverload) -> Any:
     """Return the function or Op that is registered for an operator, or None."""
     registration = _translations.get(qualified_name(target))
     return registration.source if registration else None
-
-
-class NoTranslationError(ExportError):
-    """Nothing translates a call: there is no registration, or it leaves the call to torch, which has no translation."""
 
 
 _RAISED = "__raised_by_translation__"

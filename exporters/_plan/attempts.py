@@ -20,8 +20,8 @@ from .._finishing import dynamo
 from .._finishing.program import Model, Program, fallbacks
 from .._lowering.emission import record_emission
 from .._lowering.explanations import unwrapping_errors
-from .._lowering.translations import NoTranslationError
 from .._torch_private.tracing import without_dynamo
+from ..errors import NoTranslationError
 from . import checking
 from .plan import Backends, KeptWholeError, Plan
 

@@ -30,7 +30,7 @@ from .._library.elementwise import floor_of_quotient
 from .._library.table import Row
 from .._lowering.explanations import causes, explain_error
 from .._lowering.op_translation import check_returned
-from .._lowering.translations import NoTranslationError, no_translation_error, registered, registered_source
+from .._lowering.translations import no_translation_error, registered, registered_source
 from .._report import By
 from .._torch_private.exporter import Exporter, Lowering, undo_on_failure
 from .._torch_private.operators import (
@@ -41,6 +41,7 @@ from .._torch_private.operators import (
     schema_arguments,
 )
 from .._torch_private.trees import present_leaves
+from ..errors import NoTranslationError
 from .emission import emit_constant, emit_placeholder, is_sequence, of_number, results, with_pairs
 from .functional import functional_graph, return_tensors
 from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle

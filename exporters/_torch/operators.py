@@ -12,12 +12,7 @@ import torch
 
 from .._torch_private.exporter import own_translation
 from .._torch_private.operators import Argument, OpOverload, OpOverloadPacket, can_decompose, operator_names
-from ..errors import ExportError
-
-
-class NoOperatorError(ExportError):
-    """The installed torch has no operator of the given name."""
-
+from ..errors import ExportError, NoOperatorError
 
 _NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
 

@@ -218,6 +218,7 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
     if loaded.proto is None or not loaded.proto.HasField("graph"):
         what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
         raise ModelError(f"{what} is not an ONNX model (ORT format is not supported)")
+    model.check_text(loaded.proto)
     if import_plugins:
         resolution.import_plugins(loaded, in_libraries or ())
     waiting: dict[str, list[str]] = {}

@@ -187,7 +187,7 @@ def _inlined(proto: onnx.ModelProto) -> onnx.ModelProto:
             node.attribute.extend(item for item in function.attribute_proto if item.name not in given)
     try:
         return onnx.inliner.inline_local_functions(proto)
-    except RuntimeError as error:
+    except (RuntimeError, onnx.checker.ValidationError) as error:
         raise ModelError(f"the model's functions cannot be inlined: {error}") from error
 
 

@@ -211,14 +211,27 @@ def key_of(node: onnx.NodeProto) -> Key:
     return full_domain(node.domain), declared_name(_text(node.op_type))
 
 
-def _text(name: str | bytes) -> str:
-    """Return a name of a model; raise if it is not UTF-8, in which case protobuf gives bytes."""
-    if isinstance(name, bytes):
+def check_text(part: Any) -> None:
+    """Raise a `ModelError` if a text in a message, or in several, is not UTF-8."""
+    if isinstance(part, (str, bytes)):
+        _text(part)
+    elif hasattr(part, "ListFields"):
+        for field, value in part.ListFields():
+            if field.type in (field.TYPE_STRING, field.TYPE_MESSAGE):
+                check_text(value)
+    else:
+        for item in part:
+            check_text(item)
+
+
+def _text(text: str | bytes) -> str:
+    """Return a text of a model; raise if it is not UTF-8, in which case protobuf gives bytes."""
+    if isinstance(text, bytes):
         raise ModelError(
-            f"the model has the name {name[:40]!r}, which is not UTF-8, as names in ONNX are; the file is damaged: "
+            f"the model has the text {text[:40]!r}, which is not UTF-8, as all text in ONNX is; the file is damaged: "
             "export it again"
         )
-    return name
+    return text
 
 
 def load(source: Any) -> Model:

@@ -56,18 +56,19 @@ def guard(
     GuardError
         The value is a different one.
     ModelError
-        `expected` is not JSON.
+        `expected` is not JSON, or not for a tensor like `asked`.
     """
-    found: Any = list(asked.shape) if kind == "size" else asked.tolist() if kind == "values" else asked.item()
-    found = bool(found) if kind == "branch" else found
     try:
+        found: Any = list(asked.shape) if kind == "size" else asked.tolist() if kind == "values" else asked.item()
+        found = bool(found) if kind == "branch" else found
         fixed = json.loads(expected)
-    except ValueError as error:
+        is_equal = np.array_equal(found, fixed, equal_nan=kind != "branch" and asked.dtype.kind == "f")
+    except (ValueError, TypeError, RecursionError) as error:
         raise ModelError(
-            f"the guard of {line} expects {_short(expected)!r}, which is not JSON ({error}): the model file is "
-            "damaged; export the model again"
+            f"the guard of {line} expects {_short(expected)!r}, which is not JSON for the {kind} of a tensor of shape "
+            f"{asked.shape} ({error}): the model file is damaged; export the model again"
         ) from None
-    if not np.array_equal(found, fixed, equal_nan=kind != "branch" and asked.dtype.kind == "f"):
+    if not is_equal:
         what = {"branch": "the condition", "number": "the number", "size": "the shape", "values": "the tensor"}[kind]
         raise GuardError(
             f"the model was exported with {what} {_short(fixed)} of {line}, and this run has {_short(found)}; export "

@@ -132,6 +132,8 @@ class CheckError(PyopsError, AssertionError):
     expected
     """
 
+    __module__ = "pyops.testing"
+
     def __init__(self, report: CheckReport) -> None:
         self.report = report
         lines = "".join(f"\n  {result.name}: {result.reason}" for result in report.failed)

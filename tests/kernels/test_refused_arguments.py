@@ -155,3 +155,11 @@ def test_a_guard_of_a_damaged_model_is_said(expected):
         errors.ModelError, match=r"the guard of m\.py:1 expects .*, which is not JSON .*export the model"
     ):
         guard(x, np.array(3), kind="number", expected=expected, line="m.py:1")
+
+
+@pytest.mark.parametrize("expected", ['{"a": [3]}', '"x"', "[1, [2]]", "null", "[" * 100_000, "3", "1" * 10_000])
+@pytest.mark.parametrize("asked", [np.array(2.5), np.array([1.0, np.nan]), np.array([], int), np.array([[True]])])
+@pytest.mark.parametrize("kind", ["branch", "number", "size", "values"])
+def test_a_guard_whose_value_was_edited_is_said(expected, asked, kind):
+    with pytest.raises((errors.ModelError, errors.GuardError), match="export the model again"):
+        guard(np.ones(2, np.float32), asked, kind=kind, expected=expected, line="m.py:1")

@@ -206,6 +206,33 @@ def test_an_attribute_that_onnxruntime_would_cut_off_is_said() -> None:
         pyops.InferenceSession(in_graph(broken, np.float32))
 
 
+TEXTS = (b"the_producer", b"a_key", b"a_value", b"an_input", b"a_name", b"a_node", b"an_attribute", b"inner", b"a_size")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_text_that_is_not_utf_8_is_said(text: bytes) -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 10, producer_name: "the_producer", opset_import: ["" : 20, "problems" : 1, "inner": 1]>
+    a_name (float[a_size] an_input) => (float[a_size] y) {
+        [a_node] y = problems.RoundTwice <an_attribute = 1> (an_input)
+    }""")
+    model.metadata_props.add(key="a_key", value="a_value")
+    data = model.SerializeToString()
+    with pytest.raises(ModelError, match=r"the model has the text b'\\x80.*, which is not UTF-8, as all text"):
+        inspect(data.replace(text, b"\x80" + text[1:]))
+
+
+def test_a_function_that_a_model_has_twice_is_said() -> None:
+    model = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["" : 22, "local" : 1]> g (bfloat16[n, n] x) => (bfloat16[n, n] y) {
+        a = MatMul(x, x)  y = local.F(a)
+    }
+    <domain: "local", opset_import: ["" : 22]> F (u) => (v) { v = Relu(u) }""")
+    model.functions.append(model.functions[0])
+    with pytest.raises(ModelError, match=r"functions cannot be inlined: .* the same implementation id 'local::F'"):
+        inspect(model)
+
+
 def test_a_model_that_protobuf_cannot_serialize_is_said_with_the_fix() -> None:
     class TooLarge:
         graph = None

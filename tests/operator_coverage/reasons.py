@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from exporters._capture.failures import CaptureError
 from exporters._lowering.explanations import causes
 from exporters._report import VerificationReport
-from exporters.errors import ExportError
+from exporters.errors import CaptureError, ExportError
 
 _LONGEST = 240
 

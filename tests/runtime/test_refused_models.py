@@ -134,7 +134,7 @@ def test_an_operator_whose_name_is_no_text_is_said(inside):
         pieces = data.split(inside)
         damaged = inside.join(pieces[: place + 1]) + b"\xff" + inside[1:] + inside.join(pieces[place + 1 :])
         with pytest.raises(
-            ModelError, match=r"has the name b'\\xff.*not UTF-8.*; the file is damaged: export it again"
+            ModelError, match=r"has the text b'\\xff.*not UTF-8.*; the file is damaged: export it again"
         ):
             pyops.InferenceSession(damaged)
 
