@@ -151,6 +151,7 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
                     f"{args[0]}: compile, parallel and fastmath are for CPU kernels; leave device_types out and "
                     'register the CUDA kernel with register_kernel("cuda")'
                 )
+            signature.check_callable(function, signature.kernel_keywords)
             kernel_function = as_kernel(signature, function, function, **compiling)
         else:
             signature = adoption.read_signature(function, **kwargs)

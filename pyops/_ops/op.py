@@ -47,10 +47,15 @@ def as_kernel(
     Raises
     ------
     DeclarationError
-        The arguments are invalid, or the kernel can never be compiled.
+        The arguments are invalid, or the kernel can never be compiled, or its results are cached by its arguments.
     MissingDependencyError
         numba is not installed and `compile` is not ``"try"``.
     """
+    if hasattr(function, "cache_info"):
+        raise DeclarationError(
+            f"{signature.qualified_name}: functools.lru_cache needs arguments that can be keys, and arrays cannot; put "
+            "it on a function that the kernel calls, or make what is the same in each call with register_setup"
+        )
     if compile is not False:
         if signature.takes_state:
             raise DeclarationError(

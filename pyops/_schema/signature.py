@@ -175,7 +175,9 @@ class Signature:
         return ("out",) * self.takes_out + ("state",) * self.takes_state
 
     def check_callable(self, function: Callable[..., Any], keywords: tuple[str, ...] = ()) -> None:
-        """Check that a second kernel or a shape function can be called like the declared function.
+        """Check that a kernel or a shape function can be called as the declared function says.
+
+        Of a function that wraps another, both must take the arguments: what is declared is the wrapped one.
 
         Parameters
         ----------
@@ -192,11 +194,13 @@ class Signature:
         names = [*(attribute.name for attribute in self.attributes), *keywords]
         required = sum(not item.optional and not item.variadic for item in self.inputs)
         try:
-            bind = inspect.signature(function).bind
-            for count in (required, len(self.inputs) + self.is_variadic):
-                bind(*[None] * count, **dict.fromkeys(names))
+            for follows in (True, not inspect.isfunction(function)):  # staticmethod and lru_cache have no signatures
+                bind = inspect.signature(function, follow_wrapped=follows).bind
+                for count in (required, len(self.inputs) + self.is_variadic):
+                    bind(*[None] * count, **dict.fromkeys(names))
         except (TypeError, ValueError) as error:
             name = getattr(function, "__qualname__", repr(function))
+            name = f"what wraps {name}" if hasattr(function, "__wrapped__") else name
             more = "".join(f", and {keyword}=None" for keyword in keywords)
             raise DeclarationError(
                 f"{self.qualified_name}: {name} cannot be called like the declared function ({error}); give it the "

@@ -50,6 +50,36 @@ def test_a_function_wrapped_with_functools_wraps_is_read_through():
     assert op(ONE, n=3).tolist() == [4]
 
 
+@pytest.mark.parametrize(
+    ("wrapper", "fragment"),
+    [
+        (lambda x: x, "what wraps scaled cannot be called like the declared function (got an unexpected keyword"),
+        (lambda *, n: n, "(too many positional arguments); give it the same parameters"),
+        (lambda x, *, more, **named: x, "(missing a required argument: 'more')"),
+        (lambda x, y, **named: x, "(missing a required argument: 'y')"),
+    ],
+)
+def test_a_wrapper_that_takes_less_than_it_says_is_refused(wrapper, fragment):
+    with pytest.raises(errors.DeclarationError, match=r"^tests::Refused: ") as raised:
+        onnx_op("tests::Refused")(functools.wraps(scaled)(wrapper))
+    assert fragment in str(raised.value)
+    with pytest.raises(errors.DeclarationError) as raised:
+        onnx_op("tests::Declared")(scaled).register_kernel("cpu")(functools.wraps(scaled)(wrapper))
+    assert fragment in str(raised.value)
+
+
+def test_a_kernel_cached_by_its_arrays_is_refused_and_what_has_no_arrays_may_be_cached():
+    message = "functools.lru_cache needs arguments that can be keys, and arrays cannot; put it on a function that the"
+    op = onnx_op("tests::Declared")(scaled)
+    for decorate in (onnx_op("tests::Refused"), op.register_kernel("cpu"), op.register_kernel("cuda")):
+        with pytest.raises(errors.DeclarationError, match=message):
+            decorate(functools.lru_cache(scaled))
+    op.register_shape_inference(functools.lru_cache(lambda x, *, n: x))
+    assert op(ONE, n=3).tolist() == [3]
+    with pytest.raises(errors.DeclarationError, match="what wraps"):
+        op.register_shape_inference(functools.lru_cache(lambda x: x))
+
+
 def test_a_bound_method_is_an_operator_of_its_other_parameters():
     op = onnx_op("tests::Bound")(Callable().method)
     assert [item.name for item in op.signature.inputs] == ["x"]
