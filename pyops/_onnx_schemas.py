@@ -70,7 +70,7 @@ def op_schema(
         doc,
         inputs=formal_inputs,
         outputs=formal_outputs,
-        type_constraints=[(name, list(map(_type_str, dtypes)), "") for name, dtypes in types.items()],
+        type_constraints=[(name, _type_strs(dtypes), "") for name, dtypes in types.items()],
         attributes=[_attribute(item) for item in signature.attributes],
     )
 
@@ -109,17 +109,17 @@ def _formal(item: Input | Output, index: int | None, least: int = 0) -> OpSchema
         option = options.Optional
     return OpSchema.FormalParameter(
         name,
-        type_name if len(item.type.dtypes) > 1 else _type_str(item.type.dtypes[0]),
+        type_name if len(item.type.dtypes) > 1 else _type_strs(item.type.dtypes)[0],
         param_option=option,
         is_homogeneous=item.homogeneous,
         min_arity=least if option is options.Variadic else int(option is options.Single),
     )
 
 
-def _type_str(dtype: DType) -> str:
-    row = element_type(dtype)
-    assert row is not None
-    return row.type_str
+def _type_strs(dtypes: Sequence[DType]) -> list[str]:
+    """Return ONNX's spellings of element types, without those that the installed onnx lacks."""
+    rows = map(element_type, dtypes)
+    return [row.type_str for row in rows if row is not None and row.onnx in onnx.TensorProto.DataType.values()]
 
 
 def inference_function(op: Op[..., Any]) -> Callable[[InferenceContext], None]:
@@ -239,8 +239,8 @@ def register_schemas() -> SchemaRegistration:
 
     Each op becomes an ``onnx.defs.OpSchema`` with its type constraints, attributes, defaults and shape function. Ops
     that are declared later are registered too, and a redeclared op replaces its schema. Schemas that others registered
-    are kept: an op of the same domain, name and version is skipped with a warning. Ops in a domain of ONNX itself are
-    skipped without one.
+    are kept: an op of the same domain, name and version is skipped with a warning. Ops in a domain of ONNX itself, or
+    of a type that the installed onnx lacks, are skipped without one.
 
     Returns
     -------
@@ -291,6 +291,8 @@ def _follow(op: Op[..., Any]) -> None:
 def _register(op: Op[..., Any]) -> None:
     key = (op.domain, op.name, op.version)
     if _registered.get(key) is op or op.domain in _STANDARD:
+        return
+    if not all(_type_strs(item.type.dtypes) for item in (*op.signature.inputs, *op.signature.outputs)):
         return
     _remove(key)
     if _doc(key) is not None:

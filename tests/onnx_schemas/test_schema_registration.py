@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from typing import TypeVar
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -321,3 +322,19 @@ def test_a_process_ends_with_schemas_registered():
         print(onnx.defs.has("Same", "known"))
     """
     run_script(script, "True")
+
+
+def test_types_that_an_older_onnx_lacks_are_left_out(schemas):
+    @onnx_op("known::Any")
+    def count(x: NDArray[np.generic], *rest: NDArray[np.number]) -> NDArray[np.int64]:
+        return np.array(x.size)
+
+    @onnx_op("known::Smallest")
+    def smallest(x: NDArray[ml_dtypes.uint2]) -> NDArray[ml_dtypes.uint2]:
+        return x
+
+    constraints = onnx.defs.get_schema("Any", domain="known").type_constraints
+    types = {item for constraint in constraints for item in constraint.allowed_type_strs}
+    has_uint2 = "UINT2" in onnx.TensorProto.DataType.keys()  # noqa: SIM118 - a wrapper of an enumeration
+    assert ("tensor(uint2)" in types, onnx.defs.has("Smallest", 1, "known")) == (has_uint2, has_uint2)
+    assert "tensor(float)" in types
