@@ -5,12 +5,14 @@ from __future__ import annotations
 import faulthandler
 import io
 import sys
+import warnings
 
 
 def main() -> None:
     """Run the command line."""
     try:
         from ._cli import app
+        from ._cli.output import format_warning
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("typer", "rich"):
@@ -21,7 +23,12 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # the stream's encoding may lack characters of a model's names
             stream.reconfigure(errors="backslashreplace")
-    app(prog_name="pyops")
+    warnings.formatwarning = format_warning
+    try:
+        app(prog_name="pyops")
+    except OSError as error:  # stdout cannot be written; what else commands raise they print
+        sys.stdout = None  # else Python writes to it once more, and prints a traceback
+        sys.exit(f"error: the output cannot be written: {error.strerror or error}")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from .._models.resolution import describe_missing
 from .._ops import plugins, registry
 from .._ops.op import AnyOp, Op
 from .._schema.attribute import AttributeKind
-from .._schema.dtypes import ELEMENT_TYPES, STRING, DType, dtype_name, from_type_str, native_dtype
+from .._schema.dtypes import ELEMENT_TYPES, STRING, DType, describe, dtype_name, from_type_str, native_dtype
 from .._schema.signature import Signature
 from .output import in_options
 
@@ -172,7 +172,21 @@ def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str
     if missing:
         options = " ".join(f"--input '{item.name}={_example(item.type, item.shape)}'" for item in missing)
         raise typer.BadParameter(f"the model needs more inputs, for example {options}")
+    for name, array in feed.items():
+        if row := from_type_str(wanted[name].type):
+            _check_type(name, array, (row.dtype,))
     return feed
+
+
+def _check_type(name: str, array: Any, dtypes: Sequence[DType]) -> None:
+    dtype = STRING if array.dtype.kind in "UT" else array.dtype
+    if dtype not in dtypes:
+        known = dict.fromkeys(map(dtype_name, dtypes))
+        random = f"{name}={next(iter(known))}{list(array.shape)}".replace(" ", "")
+        raise typer.BadParameter(
+            f"input {name!r} is {describe(array)}; expected {' or '.join(known)}: save the file in that type, or write "
+            f"--input '{random}' for random values"
+        )
 
 
 def _by_name(given: Sequence[tuple[str, Any]], owner: str, known: Sequence[str], variadic: str = "") -> dict[str, Any]:
@@ -207,6 +221,8 @@ def as_call(signature: Signature, given: Sequence[tuple[str, Any]]) -> list[Any]
         if item.name not in by_name and not item.optional and not item.variadic:
             example = f"--input '{item.name}={dtype_name(item.type.dtypes[0])}[2,3]'"
             raise typer.BadParameter(f"{signature} needs input {item.name!r}, for example {example}")
+        for array in by_name.get(item.name, ()):
+            _check_type(item.name, array, item.type.dtypes)
         inputs += by_name.get(item.name, [] if item.variadic else [None])
     while inputs and inputs[-1] is None:
         inputs.pop()

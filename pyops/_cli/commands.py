@@ -8,6 +8,7 @@ import re
 import statistics
 import sys
 import timeit
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from .._files import whole_file
 from .._ops import plugins as plugin_packages
 from .._ops.origin import package
 from .._progress import progress, track
-from .._schema.dtypes import describe, dtype_name
+from .._schema.dtypes import describe
 from ..errors import EngineError, PyopsError
 from . import output
 from .arguments import as_call, as_feed, find_op, import_modules, read_arrays, read_attributes
@@ -86,7 +87,10 @@ def run_model(
     model: output.Model,
     inputs: output.Inputs = [],  # noqa: B006
     save: output.Save = None,
+    file: output.Output = None,
     modules: output.Modules = [],  # noqa: B006
+    libraries: output.Libraries = [],  # noqa: B006
+    fill_missing: output.FillMissing = False,
     engine: output.Engine = "auto",
     providers: output.Providers = [],  # noqa: B006
     as_json: output.Json = False,
@@ -94,27 +98,35 @@ def run_model(
     """Run a model once, and print its outputs or save them."""
     import_modules(modules)
     arrays = read_arrays(inputs)
+    import onnxruntime
+
     from .._runtime.session import InferenceSession
 
+    options: Any = onnxruntime.SessionOptions() if libraries else None
+    for path in libraries:
+        options.log_severity_level = 4  # as without a library: the error has the text
+        options.register_custom_ops_library(str(path.resolve()))
     with progress("creating the session"):
-        session = InferenceSession(model, providers=list(providers) or None, engine=engine)
+        session = InferenceSession(
+            model, options, providers=list(providers) or None, engine=engine, fill_missing=fill_missing
+        )
     feed = as_feed(arrays, session.get_inputs())
     with progress("running"):
         results = session.run(None, feed)
     names = [item.name for item in session.get_outputs()]
-    files = _save(save, names, results) if save is not None else [""] * len(names)
+    files = [] if file is None else [str(file)] * len(names)
+    if file is not None:
+        _write(file, functools.partial(_save_archive, dict(zip(names, results, strict=True))))
+    if save is not None:
+        files = _save(save, names, results)
     records: list[dict[str, Any]] = []
-    rows = [["output", "type", "values", *["file"] * bool(save)]]
-    for name, value, file in zip(names, results, files, strict=True):
-        kind: dict[str, Any] = {"type": type(value).__name__}
-        shown = value
-        if isinstance(value, np.ndarray):
-            kind = {"type": dtype_name(value.dtype), "shape": list(value.shape)}
-            shown = np.array2string(value, threshold=8, edgeitems=3, precision=6)
-        values = " ".join(str(shown).split())
-        complete = value.tolist() if isinstance(value, np.ndarray) else values
-        records.append({"name": name, **kind, "values": complete, **({"file": file} if file else {})})
-        rows.append([name, describe(value), values, *[file] * bool(save)])
+    rows = [["output", "type", "values", *["file"] * bool(files)]]
+    for index, (name, value) in enumerate(zip(names, results, strict=True)):
+        is_array, saved = isinstance(value, np.ndarray), files[index : index + 1]
+        shown = np.array2string(value, threshold=8, edgeitems=3, precision=6) if is_array else value
+        known = output.plain(value) if is_array else {"type": type(value).__name__, "values": value}
+        records.append({"name": name, **known, **({"file": saved[0]} if saved else {})})
+        rows.append([name, describe(value), " ".join(str(shown).split()), *saved])
     return Answer([rows], records)
 
 
@@ -128,16 +140,31 @@ def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
         while str(folder / f"{stem}.npy") in files:
             stem += "_"
         path = folder / f"{stem}.npy"
-        array = np.asarray(value)
-        try:
-            with whole_file(path) as part, part.open("wb") as file:
-                # NumPy writes to a real file without Python's file object, and does not notice a full disk.
-                writer: Any = SimpleNamespace(write=file.write)
-                np.save(writer, array.astype(str) if array.dtype == object else array, allow_pickle=False)
-        except OSError as error:
-            raise PyopsError(str(error)) from error
+        # NumPy writes to a real file without Python's file object, and does not notice a full disk.
+        _write(path, lambda file: _save_array(SimpleNamespace(write=file.write), value))  # noqa: B023
         files.append(str(path))
     return files
+
+
+def _save_archive(results: Mapping[str, Any], file: Any) -> None:
+    """Save outputs under any names; those of parameters of ``numpy.savez`` cannot be passed to it."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, value in results.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                _save_array(member, value)
+
+
+def _save_array(file: Any, value: Any) -> None:
+    array = np.asarray(value)
+    np.save(file, array.astype(str) if array.dtype == object else array, allow_pickle=False)
+
+
+def _write(path: Path, save: Callable[[Any], None]) -> None:
+    try:
+        with whole_file(path) as part, part.open("wb") as file:
+            save(file)
+    except OSError as error:
+        raise PyopsError(str(error)) from error
 
 
 @answering

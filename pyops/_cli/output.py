@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -12,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from .._display.tracebacks import has_others, shortened
-from .._models.resolution import IMPORT_IT
+from .._models.resolution import FILL_IT, IMPORT_IT
+from .._schema.dtypes import dtype_name
 from .._tables import Part, printable, text_table, without_empty_tables
 from ..errors import InputError, PyopsError
 
@@ -31,6 +34,13 @@ def made(folder: Path | None) -> Path | None:
         except OSError as error:
             raise typer.BadParameter(f"cannot create the folder: {error}") from error
     return folder
+
+
+def archive(path: Path | None) -> Path | None:
+    """Refuse a file for all outputs that is not called .npz."""
+    if path is not None and path.suffix != ".npz":
+        raise typer.BadParameter(f"expected a file that ends in .npz, got {str(path)!r}; for .npy files, --save DIR")
+    return path
 
 
 Model = Annotated[
@@ -81,6 +91,11 @@ Generate = Annotated[int, typer.Option(min=0, metavar="N", help="Check N more ca
 Save = Annotated[
     Path | None, typer.Option("--save", metavar="DIR", callback=made, help="Save each output there as a .npy file.")
 ]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="FILE", callback=archive, help="Save all outputs in this .npz file."),
+]
+FillMissing = Annotated[bool, typer.Option("--fill-missing", help="Compute nodes that ONNX Runtime has no kernel for.")]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", callback=made, help="Keep the exported model in this folder.")]
 Engine = Annotated[Literal["auto", "native", "extensions"], typer.Option(help="How ONNX Runtime calls the ops.")]
 Providers = Annotated[
@@ -119,19 +134,45 @@ class Answer:
             if isinstance(part, str):
                 print(printable(in_options(part)))
             elif not console.is_terminal:  # Rich would fill every line
-                print(in_options(text_table(part)))
+                print(text_table([list(map(in_options, row)) for row in part]))
             else:
                 table = Table(box=None, pad_edge=False, header_style="bold")
                 for cell in part[0]:
                     table.add_column(printable(cell), overflow="fold")
                 for row in part[1:]:
-                    table.add_row(*(Text(printable(cell)) for cell in row))
+                    table.add_row(*(Text(printable(in_options(cell))) for cell in row))
                 console.print(table)
+
+
+_IN_OPTIONS = {
+    re.escape(IMPORT_IT): "--import MODULE imports the module that declares it",
+    re.escape(FILL_IT): "pyops run --fill-missing",
+    r"pass generate=(\d+)": r"give --generate \1",
+    r"pass inputs of your own: check\(\w+, \*?(\w+)[^)]*\)": r"give inputs of your own: --input \1=FILE.npy",
+}
+"""What messages say to write in Python, and what to type instead."""
 
 
 def in_options(message: str) -> str:
     """Replace, in a message, what to write in Python by what to type on the command line."""
-    return message.replace(IMPORT_IT, "--import MODULE imports the module that declares it")
+    for pattern, typed in _IN_OPTIONS.items():
+        message = re.sub(pattern, typed, message)
+    return message
+
+
+def format_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Spell a warning as a line, with its place unless it is of pyops; a ``warnings.formatwarning``."""
+    where = "" if category.__module__ == PyopsError.__module__ else f"{filename}:{lineno}: {category.__name__}: "
+    return printable(f"warning: {where}{in_options(str(message))}\n")
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON has instead of a value: type, shape and values of an array, two numbers of a complex one."""
+    if isinstance(value, np.ndarray):
+        return {"type": dtype_name(value.dtype), "shape": value.shape, "values": value.tolist()}
+    return [value.real, value.imag] if isinstance(value, complex) else str(value)
 
 
 def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
@@ -150,12 +191,12 @@ def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
         except (typer.Exit, typer.Abort, typer.BadParameter):
             raise
         except InputError as error:
-            raise typer.BadParameter(str(error)) from error
+            raise typer.BadParameter(in_options(str(error))) from error
         except (Exception, SystemExit) as error:  # a module or a kernel may call sys.exit
             message = _spell(error)
         else:
             if answer is not None:
-                print(json.dumps(answer.data, indent=2, default=str)) if as_json else answer.print()
+                print(json.dumps(answer.data, indent=2, default=plain)) if as_json else answer.print()
                 print(end="", flush=True)
                 if not answer.ok:
                     raise typer.Exit(FAILED)

@@ -12,18 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .._models import model, resolution
 from .._models.model import Key, Model, key_of
 from .._ops import adoption, plugins, registry
 from .._ops.builtin import ONNX_DOMAIN, is_builtin, unknown_version
 from .._ops.op import AnyOp, Op
-from .._ops.origin import package, package_of, source_line
-from .._schema.dtypes import dtype_name, from_onnx, spell_shape
-from .._schema.node import find_mismatch
+from .._ops.origin import package, package_of
+from .._schema.dtypes import describe, dtype_name, from_onnx, spell_shape
+from .._schema.node import find_mismatch, read_attribute
 from .._schema.signature import Signature
 from .._tables import Part, Shown
 from ..errors import DeclarationError, ModelError
-from .op_table import engine_name
+from .op_table import engine_name, spell_kernel
 
 if TYPE_CHECKING:
     import onnx
@@ -58,19 +60,33 @@ def value_of(item: onnx.ValueInfoProto) -> Value:
     return Value(item.name, dtype_name(row.dtype) if row else "?", shape)
 
 
-def spell_attribute(item: onnx.AttributeProto) -> str:
-    """Return the value of a node's attribute as text; a long one is truncated."""
+def attribute_value(item: onnx.AttributeProto) -> Any:
+    """Return the value of a node's attribute, or a dictionary that says why there is none."""
     import onnx
 
     if item.ref_attr_name:
-        return f"that of the function ({item.ref_attr_name})"
-    if item.type == onnx.AttributeProto.TENSOR:
-        row = from_onnx(item.t.data_type)
-        return f"{dtype_name(row.dtype) if row else '?'}{list(item.t.dims)}"
+        return {"that of the function": item.ref_attr_name}
     if item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
-        return "graph"
-    text = str(onnx.helper.printable_attribute(item)).partition(" = ")[2]
+        return {"graph": [graph.name for graph in item.graphs] or item.g.name}
+    try:
+        return read_attribute(item)
+    except Exception as error:  # onnx raises various types for invalid bytes
+        return {"cannot be read": f"{type(error).__name__}: {error}"}
+
+
+def spell_attribute(value: Any) -> str:
+    """Return what `attribute_value` returned as text; a long one is truncated."""
+    if isinstance(value, dict):
+        ((what, name),) = value.items()
+        return what if what == "graph" else f"{what} ({name})"
+    if isinstance(value, np.ndarray):
+        return describe(value)
+    text = repr([_as_written(item) for item in value] if isinstance(value, list) else _as_written(value))
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+
+
+def _as_written(value: Any) -> Any:
+    return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -81,8 +97,8 @@ class CustomNode:
     ----------
     opset : int
         The version of its domain that the model imports.
-    attributes : dict of str to str
-        The attributes' values, as text.
+    attributes : dict of str to object
+        The attributes' values; a dictionary where one has none, such as a graph.
     version : int or None
         The version of the declared op that would run the node; like `engine` and `kernel`, None without one.
     engine : str or None
@@ -101,7 +117,7 @@ class CustomNode:
     domain: str
     op_type: str
     opset: int
-    attributes: dict[str, str]
+    attributes: dict[str, Any]
     version: int | None = None
     engine: str | None = None
     kernel: str | None = None
@@ -177,7 +193,7 @@ class ModelReport(Shown):
                 node.name,
                 f"{node.domain}::{node.op_type}",
                 str(node.opset),
-                ", ".join(f"{name}={value}" for name, value in node.attributes.items()),
+                ", ".join(f"{name}={spell_attribute(value)}" for name, value in node.attributes.items()),
                 node.verdict,
                 node.kernel or node.library or "",
                 node.engine or "",
@@ -193,7 +209,7 @@ class ModelReport(Shown):
         rows = [(node.name, node.kind, node.by or "nothing") for node in self.missing]
         if not rows:
             return []
-        headline = "ONNX Runtime has no kernel for these; InferenceSession(..., fill_missing=True) computes them:"
+        headline = f"ONNX Runtime has no kernel for these; {resolution.FILL_IT} computes them:"
         return ["", headline, [("node", "operator", "computed by"), *rows]]
 
 
@@ -277,10 +293,8 @@ def _found(
         return replace(found, library=library), None
     op = registry.find(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
-        function = op.kernels["cpu"]
-        kernel = f"{op.__name__} ({source_line(function)})"
-        known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=kernel)
-        return replace(known, package=package_of(domain, function)), op.signature
+        known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=spell_kernel(op))
+        return replace(known, package=package_of(domain, op.kernels["cpu"])), op.signature
     packages = waiting.get(domain, [])
     # Whether a plug-in declares this op is known only once it is imported.
     is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
@@ -289,7 +303,7 @@ def _found(
 
 
 def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature | None) -> CustomNode:
-    given = {item.name: spell_attribute(item) for item in node.attribute}
+    given = {item.name: attribute_value(item) for item in node.attribute}
     problem = find_mismatch(node, signature) if signature else None
     problems = (problem,) if problem else found.problems
     return replace(found, name=node.name, attributes=given, problems=problems)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import Any, overload
 
 from .._ops import adoption, plugins, registry
 from .._ops.op import AnyOp, Op
-from .._ops.origin import package, source_line
+from .._ops.origin import package, package_of, source_line
 from .._schema.signature import Signature
 from .._tables import Part, Shown
 
@@ -66,9 +66,21 @@ class OpTable(Shown, Sequence[AnyOp]):
         self._ops = tuple(ops)
         self.notes = tuple(notes)
 
-    def records(self) -> list[dict[str, str]]:
-        """Return the rows of the table as dictionaries, by column name."""
-        return [dict(zip(_HEADER, _row(op), strict=True)) for op in self._ops]
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows of the table as dictionaries, with the names and types that a report on a model has."""
+        return [
+            {
+                "domain": op.domain,
+                "op_type": op.name,
+                "version": op.version,
+                "devices": list(op.device_types),
+                "engine": engine_name(op.signature),
+                "kernel": spell_kernel(op),
+                "package": package_of(op.domain, op.kernels["cpu"]),
+                "signature": op.signature.brief,
+            }
+            for op in self._ops
+        ]
 
     @overload
     def __getitem__(self, index: int) -> AnyOp: ...
@@ -89,6 +101,11 @@ class OpTable(Shown, Sequence[AnyOp]):
 def _row(op: AnyOp) -> tuple[str, ...]:
     devices, engine = ", ".join(op.device_types), engine_name(op.signature)
     return op.domain, op.name, str(op.version), devices, engine, source_line(op.kernels["cpu"]), op.signature.brief
+
+
+def spell_kernel(op: AnyOp) -> str:
+    """Return the name of an op's function and its source line."""
+    return f"{op.__name__} ({source_line(op.kernels['cpu'])})"
 
 
 def engine_name(signature: Signature) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._models.model import Key, Model
-from .._models.resolution import Resolution, describe_missing
+from .._models.resolution import FILL_IT, Resolution, describe_missing
 from .._ops.builtin import is_builtin
 from .._schema.dtypes import describe, dtype_name, from_type_str, spell_scalar
 from .._tables import printable
@@ -77,7 +77,7 @@ _EXPLANATIONS = (
         r"(?:Could not find an implementation|Provider type) for (?P<name>\w+)(?:\(\d+\))? node with name "
         r"'(?P<node>[^']*)'",
         "this ONNX Runtime has no kernel of {name} for the types in this model (see node {node!r}); let pyops compute "
-        "it with InferenceSession(model, fill_missing=True), use float32 there, or replace it with your own kernel: "
+        f"it with {FILL_IT}, use float32 there, or replace it with your own kernel: "
         '@onnx_op("ai.onnx::{name}", override=True)',
     ),
     (

@@ -67,7 +67,7 @@ def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any
             kind = onnx.AttributeProto.AttributeType.Name(proto.type)
             raise InputError(f"attribute {proto.name!r} is {kind} in the model; it is declared {declared.spelling}")
         try:
-            values[proto.name] = _value(proto)
+            values[proto.name] = read_attribute(proto)
         except Exception as error:  # onnx raises various types for invalid bytes
             raise InputError(f"attribute {proto.name!r} cannot be read: {type(error).__name__}: {error}") from error
         if any(b"\0" in item for item in proto.strings):
@@ -75,7 +75,8 @@ def read_attributes(node: onnx.NodeProto, signature: Signature) -> dict[str, Any
     return values
 
 
-def _value(proto: onnx.AttributeProto) -> Any:
+def read_attribute(proto: onnx.AttributeProto) -> Any:
+    """Return the value of an attribute: strings decoded, a tensor as an array."""
     import onnx
 
     value = onnx.helper.get_attribute_value(proto)

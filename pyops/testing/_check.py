@@ -172,9 +172,10 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
         else:
             sample.generated = True
             return sample
+    call = ", ".join([op.__name__, *(f"*{item.name}" if item.variadic else item.name for item in signature.inputs)])
     raise InputError(
         f"{signature.qualified_name} takes none of the inputs that are generated from its signature, and raises "
-        f"{spell_error(refusals[0])} for {samples[0]!r}; pass inputs of your own: check({op.__name__}, x)"
+        f"{spell_error(refusals[0])} for {samples[0]!r}; pass inputs of your own: check({call})"
     ) from refusals[0]
 
 

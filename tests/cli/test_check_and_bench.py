@@ -44,6 +44,7 @@ def test_an_op_that_is_none_is_said(spec: str, message: str) -> None:
     [
         (("typed::Plus", "-x", "y=float32[2]"), "has no input 'y'"),
         (("typed::Plus", "-x", "x=float32[2]", "-x", "x=float32[2]"), "input 'x' is given twice"),
+        (("typed::Plus", "-x", "x=int64[2]"), "input 'x' is int64[2]; expected float32: save the file in that type"),
         (("typed::Plus", "-x", "x=float32[2]", "-a", "by=one"), "attribute 'by' is 'one'; expected float"),
         (("model.onnx", "-x", "x=float32[2]", "-a", "by=1"), "a model contains its attributes"),
     ],
@@ -126,3 +127,16 @@ def test_bench_says_which_inputs_and_attributes_there_are() -> None:
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400"])
 def test_attributes_may_be_infinite_or_nan(value):
     command("check", "typed_ops:plus", "--only", "engine_native", "-x", "x=float32[2]", "-a", f"by={value}")
+
+
+def test_inputs_that_have_to_be_given_are_named_as_options(folder: Path) -> None:
+    (folder / "choosy.py").write_text(
+        OPTIONAL.replace("optional::", "choosy::").replace("y is None", "x.shape == (7,)")
+    )
+    result = command("check", "choosy.py:weighted", code=2)
+    assert "--input x=FILE.npy" in " ".join(result.stderr.replace("│", " ").split())
+    assert "check(" not in result.stderr
+
+
+def test_how_to_request_generated_inputs_is_said_as_an_option() -> None:
+    assert "--generate 100" in command("check", "typed_ops:plus", "--only", "generated").stdout

@@ -3,10 +3,12 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
 import pyops
+from pyops._display.inspection import attribute_value, spell_attribute
 from tests.cli.commands import command, parsed, save
 from tests.helpers.models import chain
 from tests.ops.test_plugins import install
@@ -28,9 +30,23 @@ def test_list_shows_what_modules_declare() -> None:
     assert "--import MODULE" in command("list").stdout or pyops.list_ops()
     text = command("list", "--import", "typed_ops").stdout
     assert "typed_ops.py:" in text
-    listed = {(item["domain"], item["op type"]): item for item in parsed("list", "-i", "typed_ops")["ops"]}
+    listed = {(item["domain"], item["op_type"]): item for item in parsed("list", "-i", "typed_ops")["ops"]}
     record = listed["typed", "Plus"]
-    assert record["signature"] == "(x: float32, *, by: float = 1.0) -> float32"
+    assert record["kernel"].startswith("plus (typed_ops.py:")
+    assert record == {
+        "domain": "typed",
+        "op_type": "Plus",
+        "version": 1,
+        "devices": ["cpu"],
+        "engine": "native",
+        "kernel": record["kernel"],
+        "package": None,
+        "signature": "(x: float32, *, by: float = 1.0) -> float32",
+    }
+    (node,) = parsed("inspect", save(chain("typed::Plus")), "-i", "typed_ops")["nodes"]
+    shared = record.keys() & node.keys()
+    assert {name: record[name] for name in shared} == {name: node[name] for name in shared}
+    assert len(shared) == len(record) - 2
     assert parsed("list", "--import", "typed_ops.py")["ops"]
 
 
@@ -74,7 +90,11 @@ def test_inspect_says_which_kernel_runs_each_custom_node() -> None:
     assert ["typed", 1] in report["imports"]
     first, second = report["nodes"]
     assert first["kernel"].startswith("plus (typed_ops.py:")
-    assert (first["op_type"], first["attributes"], first["engine"]) == ("Plus", {"by": "0.100000001490116"}, "native")
+    assert (first["op_type"], first["attributes"], first["engine"]) == (
+        "Plus",
+        {"by": float(np.float32(0.1))},
+        "native",
+    )
     assert second["attributes"] == {}
     text = command("inspect", path, "--import", "typed_ops").stdout
     assert text.startswith(f"IR version {model.ir_version}\n")
@@ -83,23 +103,37 @@ def test_inspect_says_which_kernel_runs_each_custom_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "spelled"),
+    ("value", "told", "spelled"),
     [
-        (1.5, "1.5"),
-        ([0.1, 2.0], "[0.100000001490116, 2]"),
-        ([1, 2], "[1, 2]"),
-        ("text", "'text'"),
-        (["one", "two"], "['one', 'two']"),
-        ("x" * 99, f"'{'x' * 56}..."),
-        (onnx.helper.make_tensor("t", onnx.TensorProto.INT64, [2, 1], [3, 4]), "int64[2, 1]"),
-        (chain("Neg").graph, "graph"),
+        (1.5, 1.5, "1.5"),
+        (float("inf"), float("inf"), "inf"),
+        ([0.1, 2.0], [float(np.float32(0.1)), 2.0], "[0.1, 2.0]"),
+        ([1, 2], [1, 2], "[1, 2]"),
+        ("text", "text", "'text'"),
+        (["one", "two"], ["one", "two"], "['one', 'two']"),
+        ("x" * 99, "x" * 99, f"'{'x' * 56}..."),
+        (
+            onnx.helper.make_tensor("t", onnx.TensorProto.INT64, [2, 1], [3, 4]),
+            {"type": "int64", "shape": [2, 1], "values": [[3], [4]]},
+            "int64[2, 1]",
+        ),
+        (chain("Neg").graph, {"graph": chain("Neg").graph.name}, "graph"),
     ],
 )
-def test_inspect_spells_attributes_of_every_kind(value: object, spelled: str) -> None:
+def test_inspect_tells_attributes_of_every_kind(value: object, told: object, spelled: str) -> None:
     model = chain("typed::Other")
     model.graph.node[0].attribute.append(onnx.helper.make_attribute("given", value))
     (node,) = parsed("inspect", save(model), code=1)["nodes"]
-    assert node["attributes"] == {"given": spelled}
+    assert node["attributes"] == {"given": told}
+    assert spell_attribute(attribute_value(model.graph.node[0].attribute[0])) == spelled
+
+
+def test_inspect_says_which_attributes_cannot_be_read() -> None:
+    model = chain("typed::Other")
+    model.graph.node[0].attribute.append(onnx.helper.make_attribute("given", b"\xff"))
+    (node,) = parsed("inspect", save(model), code=1)["nodes"]
+    assert "UnicodeDecodeError" in node["attributes"]["given"]["cannot be read"]
+    assert "cannot be read (UnicodeDecodeError" in command("inspect", save(model), code=1).stdout
 
 
 def test_inspect_says_which_attributes_a_function_s_caller_sets() -> None:
@@ -110,7 +144,8 @@ def test_inspect_says_which_attributes_a_function_s_caller_sets() -> None:
         Lifted <amount> (x) => (y) { y = typed.Plus <by: float = @amount> (x) }
     """)
     (node,) = parsed("inspect", save(model), "-i", "typed_ops")["nodes"]
-    assert node["attributes"] == {"by": "that of the function (amount)"}
+    assert node["attributes"] == {"by": {"that of the function": "amount"}}
+    assert "by=that of the function (amount)" in command("inspect", save(model), "-i", "typed_ops").stdout
 
 
 def test_inspect_shows_values_that_are_no_tensors() -> None:

@@ -61,7 +61,7 @@ def test_the_script_that_is_installed(folder: Path) -> None:
         arguments = ["list", "--import", "typed_ops", "--json"]
         done = subprocess.run([*start, *arguments], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        assert "Plus" in [item["op type"] for item in json.loads(done.stdout)["ops"]]
+        assert "Plus" in [item["op_type"] for item in json.loads(done.stdout)["ops"]]
         done = subprocess.run([*start, "inspect"], env=environment, capture_output=True, text=True)
         assert done.returncode == 2
 
@@ -128,3 +128,43 @@ def test_ops_are_listed_in_a_deleted_working_folder() -> None:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path.cwd())])}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert "typed_ops.py" in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+@pytest.mark.parametrize("arguments", [("list",), ("list", "--json"), ("--help",)])
+def test_an_output_that_cannot_be_written_is_said_in_a_line(arguments: tuple[str, ...]) -> None:
+    full = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)"
+    told = started(*arguments, before=full, wanted=1)
+    assert told == "error: the output cannot be written: No space left on device\n"
+
+
+def test_flags_are_shown_without_a_value() -> None:
+    for name in ("list", "inspect", "run", "check", "bench", "build", "doctor", "demo"):
+        assert "bool" not in command(name, "--help").stdout
+    assert "bool" not in command("--help").stdout
+    assert "--json" in command("list", "--help").stdout
+
+
+WARNING = """
+import warnings
+import numpy as np
+from numpy.typing import NDArray
+from pyops import onnx_op
+
+kept = []
+
+@onnx_op("typed.warning::Keep")
+def keep(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    kept.append(x)
+    warnings.warn("of the \x1b[31mkernel")
+    return x + 1
+"""
+
+
+def test_warnings_are_lines_that_do_not_command_the_terminal(folder: Path) -> None:
+    (folder / "warning_ops.py").write_text(WARNING)
+    arguments = ("run", save(chain("typed.warning::Keep")), "-i", "warning_ops.py", "-x", "x=float32[2]", "--json")
+    told = started(*arguments, wanted=0)
+    *_, of_kernel, of_pyops = told.splitlines()
+    assert of_kernel == "warning: warning_ops.py:12: UserWarning: of the \\x1b[31mkernel"
+    assert of_pyops.startswith("warning: typed.warning::Keep kept an array")

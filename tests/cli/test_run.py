@@ -1,11 +1,14 @@
 """``run``."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from pyops._cli.output import plain
+from pyops._schema.dtypes import ELEMENT_TYPES, STRING, dtype_name
 from tests.cli.commands import command, parsed, save
 from tests.helpers.disks import full_disk
 from tests.helpers.models import chain
@@ -111,6 +114,7 @@ def test_a_module_that_lacks_another_one_says_so(folder: Path) -> None:
         ((), "--input 'x=float32[2]'"),
         (("-x", "y=float32[2]"), "no input 'y'; it has x"),
         (("-x", "x=float32[2]", "-x", "x=float32[2]"), "given twice"),
+        (("-x", "x=float64[2]"), "expected float32: save the file in that type, or write --input 'x=float32[2]'"),
         (("-x", "x=none.npy"), "there is no file 'none.npy'"),
         (("-x", "x=several.npz"), "'several.npz' contains several arrays"),
         (("-x", "x=flaot32[2]"), "did you mean float32?"),
@@ -162,3 +166,54 @@ def test_json_has_every_number() -> None:
     np.save("x.npy", x)
     (record,) = parsed("run", save(chain("typed::Plus")), "-x", "x=x.npy", "-i", "typed_ops")
     np.testing.assert_array_equal(np.array(record["values"], np.float32), x + 1)
+
+
+@pytest.mark.parametrize("row", ELEMENT_TYPES, ids=lambda row: row.dtype.name)
+def test_json_has_numbers_of_every_type(row) -> None:
+    array = np.array([1, 1]).astype(str if row.dtype == STRING else row.dtype)
+    told = json.loads(json.dumps(array, default=plain))
+    assert (told["type"], told["shape"]) == (dtype_name(array.dtype), [2])
+    one = {"c": [1.0, 0.0], "b": True, "U": "1"}.get(array.dtype.kind, 1)
+    assert told["values"] == [one, one]
+
+
+def test_json_has_the_arrays_of_a_sequence() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 20]>
+        main (float[n] x) => (seq(float[n]) y) { y = SequenceConstruct(x, x) }
+    """)
+    np.save("x.npy", np.arange(2, dtype=np.float32))
+    (record,) = parsed("run", save(model), "-x", "x=x.npy")
+    array = {"type": "float32", "shape": [2], "values": [0, 1]}
+    assert record == {"name": "y", "type": "list", "values": [array, array]}
+
+
+def test_all_outputs_are_saved_in_one_file_under_the_model_s_names(folder: Path) -> None:
+    model = chain("typed::Plus")
+    for name in ("file", "../../up"):  # a parameter of numpy.savez, and a path out of the folder
+        model.graph.output.add().CopyFrom(model.graph.output[0])
+        model.graph.output[-1].name = name
+        model.graph.node.add(op_type="Neg", input=["y"], output=[name])
+    records = parsed("run", save(model), "-x", "x=float32[2]", "-i", "typed_ops", "--output", "all.npz")
+    assert [record["file"] for record in records] == ["all.npz"] * 3
+    with np.load("all.npz") as saved:
+        for record in records:
+            np.testing.assert_array_equal(saved[record["name"]], np.array(record["values"], np.float32))
+    assert "ends in .npz" in " ".join(command("run", "model.onnx", "-o", "all.npy", code=2).stderr.split())
+    with full_disk():
+        result = command("run", save(chain("Neg")), "-x", "x=float32[1000]", "-o", "full.npz", code=1)
+    assert "full.npz" in result.stderr
+    assert not Path("full.npz").exists()
+
+
+@pytest.mark.filterwarnings("ignore::pyops.errors.FilledNodeWarning")
+def test_run_computes_what_onnxruntime_lacks_where_asked() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["": 22]>
+        main (bfloat16[n] x) => (bfloat16[n] y) { y = Sinh(x) }
+    """)
+    arguments = ("run", save(model), "-x", "x=bfloat16[2]")
+    assert "pyops run --fill-missing" in command(*arguments, code=1).stderr
+    assert "pyops run --fill-missing computes them" in command("inspect", "model.onnx").stdout
+    (record,) = parsed(*arguments, "--fill-missing")
+    assert (record["type"], record["shape"]) == ("bfloat16", [2])
