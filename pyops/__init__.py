@@ -8,7 +8,7 @@ Examples
 ... def halve(x: NDArray[np.float32]) -> NDArray[np.float32]:
 ...     return x / np.float32(2)
 >>> session = pyops.InferenceSession(pyops.testing.Sample(halve, np.ones(1, np.float32)).model())
->>> session.run(None, {"x0": np.array([3], np.float32)})
+>>> session.run(None, {"x": np.array([3], np.float32)})
 [array([1.5], dtype=float32)]
 """
 

@@ -27,12 +27,14 @@ from ..errors import (
     ShapeInferenceError,
 )
 from . import _variations
-from ._sample import Sample
+from ._sample import Sample, value_names
 
 # Exceptions of a kernel that point to a bug in it, where the declaration allows the call.
 _MISTAKES = (TypeError, AttributeError, NameError, KeyError, CompileError)
 
 NO_HYPOTHESIS = 'generated inputs need hypothesis, which is not installed: pip install "onnx-pyops[testing]"'
+
+_LONGEST = 1000
 
 IN_SESSIONS = ("repeatable", "shape_function", "out_buffers", "non_contiguous", "compiled")
 """The checks that must pass before checks that run the op outside of a plain call."""
@@ -161,11 +163,8 @@ class Case:
         return self.call()
 
     def names(self, count: int) -> list[str]:
-        """Return the names of the first `count` outputs; variadic ones are ``name[0]``, ``name[1]``, ..."""
-        last = len(self.signature.outputs) - 1
-        names = [self.signature.output(index).name for index in range(count)]
-        variadic = self.signature.outputs[-1].variadic
-        return [f"{name}[{index - last}]" if variadic and index >= last else name for index, name in enumerate(names)]
+        """Return the names of the first `count` outputs."""
+        return value_names(self.signature.outputs, count)
 
     def compare(self, actual: Sequence[Any], expected: Sequence[Any], what: str) -> None:
         """Raise an AssertionError that starts with `what` unless the outputs are close."""
@@ -242,9 +241,9 @@ def quiet() -> Iterator[None]:
 
 
 def spell_error(error: BaseException) -> str:
-    """Format an exception as one line."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    """Format an exception as one line, without the middle of a very long text: numbers and causes come last."""
+    text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def hide_own_frames(error: BaseException) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from .._ops.op import AnyOp
 from .._schema import validation
 from .._schema.attribute import AttributeKind
 from .._schema.dtypes import describe, element_type
-from .._schema.signature import Signature
+from .._schema.signature import Input, Output, Signature
 from .._schema.specs import TensorSpec
 from .._tolerances import Outputs
 from ..errors import InputError
@@ -25,13 +26,23 @@ _OPSET = 23
 _IR_VERSION = 11
 
 
+def value_names(declared: Sequence[Input | Output], count: int) -> list[str]:
+    """Return the names of the first `count` inputs or outputs; variadic ones are ``name[0]``, ``name[1]``, ..."""
+    last = len(declared) - 1
+    names = [declared[min(index, last)].name for index in range(count)]
+    variadic = bool(declared) and declared[-1].variadic
+    return [f"{name}[{index - last}]" if variadic and index >= last else name for index, name in enumerate(names)]
+
+
 def sample_model(
     signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: Sequence[Any], dynamic: bool
 ) -> onnx.ModelProto:
     """Build a model with one node; `outputs` give the types of the model's outputs (see `Sample.model`)."""
     domain = "" if signature.domain == ONNX_DOMAIN else signature.domain
-    feed = {f"x{index}": array for index, array in enumerate(inputs)}
-    results = {f"y{index}": array for index, array in enumerate(outputs)}
+    feed = dict(zip(value_names(signature.inputs, len(inputs)), inputs, strict=True))
+    results: dict[str, Any] = {}
+    for name, array in zip(value_names(signature.outputs, len(outputs)), outputs, strict=True):
+        results[next(free for free in (name + "_" * n for n in count()) if free not in {**feed, **results})] = array
     given = ["" if array is None else name for name, array in feed.items()]
     node = helper.make_node(signature.name, given, list(results), domain=domain, name=signature.name)
     for name, value in attributes.items():
@@ -141,7 +152,8 @@ class Sample:
     def model(self, dynamic: bool = False) -> onnx.ModelProto:
         """Build a model with this call as its only node.
 
-        By position, the inputs are named ``x0``, ``x1``, ..., and the outputs ``y0``, ``y1``, ...
+        Its inputs and outputs are named as those of the op: ``x``, and ``xs[0]``, ``xs[1]``, ... for a variadic one.
+        An output with the name of an input is ``x_``.
 
         Parameters
         ----------
@@ -167,7 +179,8 @@ class Sample:
     @property
     def feed(self) -> dict[str, Any]:
         """Return the inputs by their names in `model`, for ``session.run(None, sample.feed)``."""
-        return {f"x{index}": array for index, array in enumerate(self.inputs) if array is not None}
+        names = value_names(self.op.signature.inputs, len(self.inputs))
+        return {name: array for name, array in zip(names, self.inputs, strict=True) if array is not None}
 
     def __repr__(self) -> str:
         return _spell_call(self.op, self.inputs, self.attributes)
@@ -178,7 +191,12 @@ def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
     signature = sample.op.signature
     dtypes = validation.output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
     if not signature.has_outputs(len(outputs)):
-        raise InputError(f"got {len(outputs)} expected outputs; {signature} has {len(signature.outputs)}")
+        names = ", ".join(f"*{item.name}" if item.variadic else item.name for item in signature.outputs)
+        given = f"({names})" if signature.returns_tuple else names
+        raise InputError(
+            f"got {len(outputs)} expected outputs; {signature} has {len(signature.outputs)}: write "
+            f"with_expected({names}), or check(..., expected={given}), where a tuple is several outputs"
+        )
     dtypes += (dtypes[-1],) * (len(outputs) - len(dtypes))
     return [
         value if hasattr(value, "dtype") else np.asarray(value, dtype)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .._schema.dtypes import STRING, DType
@@ -54,11 +55,13 @@ def cast(array: Array, dtype: DType) -> Array:
         return np.array([str(item) for item in array.flat], object).reshape(array.shape)
     if array.dtype == STRING:
         return (np.arange(array.size).reshape(array.shape) % 7).astype(dtype)
-    if dtype.kind in "iu":
-        lowest, highest = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if array.dtype.type.__module__ == "ml_dtypes":  # whose types cannot all be cast to each other
+        array = array.astype(np.float32)
+    if "int" in dtype.name:  # those of ml_dtypes have no kind
+        lowest, highest = int(ml_dtypes.iinfo(dtype).min), int(ml_dtypes.iinfo(dtype).max)
         numbers = array if array.dtype.kind in "iub" else np.nan_to_num(array.astype(np.float64))
         clipped = [min(max(int(item), lowest), highest) for item in numbers.flat]
-        return np.array(clipped, dtype).reshape(array.shape)
+        return np.array(clipped, object).astype(dtype).reshape(array.shape)
     return array.astype(dtype)
 
 

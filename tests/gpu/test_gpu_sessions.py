@@ -89,7 +89,7 @@ def test_a_raw_kernel(shape) -> None:
 
 def test_a_host_input() -> None:
     model = pyops.testing.Sample(gpu_ops.reshape, X, np.array([10, 100])).with_expected(X.reshape(10, 100)).model()
-    assert session(model).run(None, {"x0": X, "x1": np.array([10, 100])})[0].shape == (10, 100)
+    assert session(model).run(None, {"x": X, "shape": np.array([10, 100])})[0].shape == (10, 100)
 
 
 def test_a_host_input_that_the_gpu_has_only_just_computed() -> None:
@@ -122,7 +122,7 @@ def test_outputs_in_the_memory_of_other_outputs() -> None:
 
     op.register_shape_inference(lambda x: (x, x))
     model = pyops.testing.Sample(op, X).with_expected((X + 1)[::-1], X - 1).model()
-    more, less = session(model).run(None, {"x0": X})
+    more, less = session(model).run(None, {"x": X})
     assert (more.tolist(), less.tolist()) == ((X + 1)[::-1].tolist(), (X - 1).tolist())
 
 

@@ -39,7 +39,7 @@ def test_one_session_takes_one_shape_after_another() -> None:
     session = make_session(sample.model(dynamic=True))
     for shape in [(2, 3), (0, 3), (1,), (70, 80), (2, 2, 2), (2, 3)]:
         x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-        assert_same(session.run(None, {"x0": x}), [sample.op(x)])
+        assert_same(session.run(None, {"x": x}), [sample.op(x)])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: np.dtype(dtype).name)

@@ -129,7 +129,7 @@ def test_a_pickle_of_another_release_of_ml_dtypes_may_be_read():
             print(all(element_type(row.dtype) is row for row in ELEMENT_TYPES))
             print(declare() is op, op(b))
             for each in (session, pyops.InferenceSession(model)):
-                print(each.run(None, {"x0": b})[0])
+                print(each.run(None, {"x": b})[0])
             pyops.testing.check(op, b)
             pyops.testing.assert_close(b, b + np.asarray(0.015, b.dtype))
             cast = '<ir_version: 10, opset_import: ["": 23]> g (bfloat16[2] x) => (bfloat16[2] y) { y = Erf(x) }'

@@ -8,14 +8,17 @@ import sys
 import threading
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 import pyops
 from pyops import Op, onnx_op
+from pyops._schema.dtypes import ELEMENT_TYPES, STRING
 from pyops.errors import InputError, MissingDependencyError
 from pyops.testing import CheckError, check
+from pyops.testing._variations import cast
 from tests.testing.halving import F32, WITHOUT_TORCH, X, declare_halve
 
 
@@ -240,3 +243,59 @@ def test_inputs_that_a_compiled_kernel_has_no_form_for_in_sessions_are_passed_ov
 
     filled.register_shape_inference(lambda x: x)
     assert check(filled, X[0], checks="engine_native").ok
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.parametrize("given", ELEMENT_TYPES, ids=lambda row: row.dtype.name)
+def test_a_sample_of_any_type_is_cast_to_every_other_one(given):
+    """All of ONNX's types have the number one, which NumPy compares by itself."""
+    array = np.array(["1", "1"], object) if given.dtype == STRING else np.array([1, 1]).astype(given.dtype)
+    for row in ELEMENT_TYPES:
+        found = cast(array, row.dtype)
+        assert (found.dtype, found.shape) == (row.dtype, (2,))
+        if STRING not in (given.dtype, row.dtype):
+            assert found.astype(np.complex128).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.int2, ml_dtypes.uint4, np.int8, np.uint64])
+def test_integers_are_cast_to_the_nearest_of_the_type(dtype):
+    low, high = {"int2": (-2, 1), "uint4": (0, 15), "int8": (-128, 127), "uint64": (0, 2**64 - 1)}[np.dtype(dtype).name]
+    assert cast(np.array([-1e30, 1e30]), np.dtype(dtype)).tolist() == [low, high]
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.float8_e4m3fn, ml_dtypes.float4_e2m1fn])
+def test_an_op_of_all_types_passes_whatever_the_type_of_its_sample(dtype):
+    @onnx_op("checked::Rank")
+    def rank(x: NDArray[np.generic]) -> NDArray[np.int64]:
+        return np.array(x.ndim)
+
+    assert check(rank, np.ones(2, dtype), checks="dtypes")["dtypes"].status == "passed"
+
+
+def test_a_string_beside_a_type_that_the_bindings_lack_is_no_failure():
+    @onnx_op("checked::Sizes")
+    def sizes(x: NDArray[np.str_], y: NDArray[ml_dtypes.bfloat16]) -> NDArray[np.int64]:
+        return np.array(x.size + y.size)
+
+    inputs = np.array(["a"]), np.ones(2, ml_dtypes.bfloat16)
+    report = check(sizes, *inputs, checks=["engine_*", "generated"], generate=3)
+    assert report["engine_native"].status == "not run"
+    assert "no string inputs in a model with bfloat16" in report["engine_native"].reason
+    assert report["engine_reference"].status == report["generated"].status == "passed"
+
+
+def test_reasons_have_the_whole_text_of_an_exception_in_one_line():
+    @onnx_op("checked::Telling")
+    def telling(x: F32) -> F32:
+        if not x.size:
+            raise ValueError("first line\n  second line")
+        if not x.ndim:
+            raise ValueError(f"begin {'x' * 5000} end")
+        return x + 1
+
+    report = check(telling, X, checks=["empty", "scalar"])
+    assert "ValueError: first line second line" in report["empty"].reason
+    long = report["scalar"].reason
+    assert "ValueError: begin xxx" in long
+    assert long.endswith("xxx end")
+    assert len(long) < 1500

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import ml_dtypes
 import numpy as np
@@ -44,13 +44,30 @@ def test_a_sample_is_a_call_with_a_name_a_model_and_a_feed():
         == ("Join(float32[3], None, float32[1], float32[2], mode='b', flag=True, table=float32[3])")
     )
     assert sample.with_id("short").id == "short"
-    assert list(sample.feed) == ["x0", "x2", "x3"]
+    assert list(sample.feed) == ["x", "rest[0]", "rest[1]"]
     model = sample.model()
     assert [item.version for item in model.opset_import if item.domain == "sampled"] == [2]
-    assert list(model.graph.node[0].input) == ["x0", "", "x2", "x3"]
+    assert list(model.graph.node[0].input) == ["x", "", "rest[0]", "rest[1]"]
+    assert list(model.graph.node[0].output) == [item.name for item in join.signature.outputs]
     for engine in ("native", "reference"):
         for dynamic in (False, True):
             assert make_session(sample.model(dynamic), engine).run(None, sample.feed) == sample.expected()
+
+
+def test_a_model_names_its_values_as_the_op_does_and_each_of_them_once():
+    class Names(NamedTuple):
+        x: F32
+        x_: F32
+
+    @onnx_op("sampled::Names")
+    def names(x: F32, *, output: int = 0) -> Names:
+        return Names(x + 1, x + 2)
+
+    sample = Sample(names, X)
+    (node,) = sample.model().graph.node
+    assert (list(node.input), list(node.output)) == (["x"], ["x_", "x__"])
+    results = make_session(sample.model(), "native").run(None, {"x": X})
+    assert results == sample.expected()
 
 
 def test_inputs_may_be_named_and_outputs_given():
@@ -102,7 +119,10 @@ def test_a_list_may_come_from_an_iterator():
         (lambda: Sample(join, [1.0]), r"input 'x' is list; pass an array"),
         (lambda: Sample(join, X, colour=1), "unknown attribute 'colour'"),
         (lambda: Sample(join), "got 0 inputs"),
-        (lambda: Sample(join, X).with_expected(X), "got 1 expected outputs; .* has 2"),
+        (
+            lambda: Sample(join, X).with_expected((X, X)),
+            r"got 1 expected outputs; .* has 2: write with_expected\(.*, .*\), or check\(\.\.\., expected=\(.*\)\)",
+        ),
     ],
 )
 def test_what_is_no_call_is_refused(make: Any, message: str):

@@ -309,7 +309,7 @@ def test_buffers_of_any_type_are_made_and_copied(scalar) -> None:
     del model.graph.output[1]
     model.graph.node[0].output[1] = ""
     with warnings.catch_warnings(action="ignore", category=errors.BorrowedArrayWarning):
-        (y,) = cuda_session(model).run(None, {"x0": values(scalar)})
+        (y,) = cuda_session(model).run(None, {"x": values(scalar)})
     assert_same([y], [values(scalar)[::-1]])
     assert [array.dtype for array in given] == [scalar, scalar]
 
