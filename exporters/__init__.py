@@ -15,11 +15,17 @@ True
 from pyops.errors import MissingDependencyError
 
 try:
-    import onnxscript  # noqa: F401
-    import torch  # noqa: F401
+    import torch  # noqa: F401, I001 - what lacks both names torch first
+    import onnxscript
 except ModuleNotFoundError as error:
+    _missing = f"{error.name} is"
+    if error.name == "torch":
+        try:
+            import onnxscript  # noqa: F401
+        except ModuleNotFoundError as other:
+            _missing = f"{error.name} and {other.name} are"
     raise MissingDependencyError(
-        f'exporters needs torch and onnxscript; {error.name} is not installed: pip install "onnx-pyops[torch]"',
+        f'exporters needs torch and onnxscript; {_missing} not installed: pip install "onnx-pyops[torch]"',
         name=error.name,
     ) from error
 

@@ -11,7 +11,7 @@ Examples
 ...     root(np.array([4]))
 ... except pyops.errors.PyopsError as error:
 ...     print(type(error).__name__, error, sep=": ")
-InputError: errors::Root: input 'x' is int64; declared as float32
+InputError: errors::Root: input 'x' is int64; declared as float32: convert it, in NumPy with x.astype(np.float32)
 """
 
 from __future__ import annotations

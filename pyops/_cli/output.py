@@ -146,7 +146,7 @@ class Answer:
 
 _IN_OPTIONS = {
     re.escape(IMPORT_IT): "--import MODULE imports the module that declares it",
-    re.escape(FILL_IT): "pyops run --fill-missing",
+    f"(a session with )?{FILL_IT}": "pyops run --fill-missing",
     r"pass generate=(\d+)": r"give --generate \1",
     r"pass inputs of your own: check\(\w+, \*?(\w+)[^)]*\)": r"give inputs of your own: --input \1=FILE.npy",
 }

@@ -209,7 +209,7 @@ class ModelReport(Shown):
         rows = [(node.name, node.kind, node.by or "nothing") for node in self.missing]
         if not rows:
             return []
-        headline = f"ONNX Runtime has no kernel for these; {resolution.FILL_IT} computes them:"
+        headline = f"ONNX Runtime has no kernel for these; a session with {resolution.FILL_IT} computes them:"
         return ["", headline, [("node", "operator", "computed by"), *rows]]
 
 

@@ -271,6 +271,8 @@ def load(source: Any) -> Model:
 
 
 def _load_file(path: Path) -> Model:
+    if path.is_dir():
+        raise IsADirectoryError(f"{os.fspath(path)!r} is a folder; pass the path of a model file, such as model.onnx")
     if not path.is_file():
         raise FileNotFoundError(f"there is no model file {os.fspath(path)!r} (from {Path.cwd()})")
     if path.suffix == ".ort":

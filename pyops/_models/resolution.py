@@ -14,7 +14,7 @@ from ..errors import DeclarationError, ModelError
 from .model import Key, Model
 
 IMPORT_IT = "import the module that declares it before creating the session"
-FILL_IT = "InferenceSession(model, fill_missing=True)"
+FILL_IT = "fill_missing=True"
 
 
 def import_plugins(model: Model, in_libraries: Collection[Key] = ()) -> None:

@@ -77,7 +77,7 @@ _EXPLANATIONS = (
         r"(?:Could not find an implementation|Provider type) for (?P<name>\w+)(?:\(\d+\))? node with name "
         r"'(?P<node>[^']*)'",
         "this ONNX Runtime has no kernel of {name} for the types in this model (see node {node!r}); let pyops compute "
-        f"it with {FILL_IT}, use float32 there, or replace it with your own kernel: "
+        f"it ({FILL_IT}), use float32 there, or replace it with your own kernel: "
         '@onnx_op("ai.onnx::{name}", override=True)',
     ),
     (

@@ -59,9 +59,11 @@ def read_name(op_type: Any, version: Any) -> tuple[str, str]:
     """
     matched = _NAME.fullmatch(op_type) if isinstance(op_type, str) else None
     if matched is None:
+        found = re.search(r"[^\w.\-:]", op_type) if isinstance(op_type, str) else None
         raise DeclarationError(
-            f'onnx_op got {op_type!r} as the operator\'s name; write @onnx_op("domain::Name"), for example '
-            '@onnx_op("mylibrary::AddRound")'
+            f"onnx_op got {op_type!r} as the operator's name{f', with {found[0]!r}' if found else ''}; write "
+            '@onnx_op("domain::Name"), for example @onnx_op("mylibrary::AddRound"): letters, digits and _, of which '
+            "each begins with a letter or _, and in the domain also . and -"
         )
     if matched["name"].startswith("pyops_"):
         raise DeclarationError(

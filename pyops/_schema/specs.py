@@ -274,6 +274,11 @@ def infer(
         raise ShapeInferenceError(
             f"the shape function of {name} returned {describe(result)}; return a tuple of specs, one for each output"
         )
+    if isinstance(result, tuple) and not signature.returns_tuple and not any(isinstance(x, TensorSpec) for x in result):
+        raise ShapeInferenceError(
+            f"the shape function of {name} returned {result}, which is a shape; return a spec of that shape, such as "
+            f"{signature.inputs[0].name if signature.inputs else 'spec'}.like(shape=...)"
+        )
     outputs = result if isinstance(result, tuple) else (result,)
     if not signature.has_outputs(len(outputs)):
         raise ShapeInferenceError(

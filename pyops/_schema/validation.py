@@ -126,8 +126,10 @@ def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple
                 raise InputError(f"{signature.qualified_name}: input {item.name!r} is None; it is not optional")
             continue
         if dtype not in item.type.dtypes:
+            near = min(item.type.dtypes, key=lambda known: known != np.float32)
             raise InputError(
-                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared as {item.type}"
+                f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared as {item.type}: "
+                f"convert it, in NumPy with {item.name}.astype({spell_scalar(near)})"
             )
         if not item.homogeneous:
             continue

@@ -58,7 +58,8 @@ def cast(array: Array, dtype: DType) -> Array:
     if array.dtype.type.__module__ == "ml_dtypes":  # whose types cannot all be cast to each other
         array = array.astype(np.float32)
     if "int" in dtype.name:  # those of ml_dtypes have no kind
-        lowest, highest = int(ml_dtypes.iinfo(dtype).min), int(ml_dtypes.iinfo(dtype).max)
+        limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+        lowest, highest = int(limits.min), int(limits.max)
         numbers = array if array.dtype.kind in "iub" else np.nan_to_num(array.astype(np.float64))
         clipped = [min(max(int(item), lowest), highest) for item in numbers.flat]
         return np.array(clipped, object).astype(dtype).reshape(array.shape)

@@ -168,5 +168,7 @@ def test_what_is_no_model_is_said(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"\xff\xff")
     with pytest.raises(ModelError, match=r"model\.onnx' is not an ONNX model"):
         pyops.show_model(tmp_path / "model.onnx")
+    with pytest.raises(IsADirectoryError, match="is a folder; pass the path of a model file"):
+        pyops.show_model(tmp_path)
     with pytest.raises(FileNotFoundError, match="there is no model file"):
         pyops.show_model(tmp_path / "none.onnx")

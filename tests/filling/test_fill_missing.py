@@ -146,7 +146,7 @@ def test_a_model_that_lacks_nothing_stays_as_it_is() -> None:
 
 
 def test_without_it_the_refusal_names_it() -> None:
-    with pytest.raises(errors.ModelError, match=r"InferenceSession\(model, fill_missing=True\)"):
+    with pytest.raises(errors.ModelError, match=r"let pyops compute it \(fill_missing=True\)"):
         pyops.InferenceSession(parsed(DETERMINANT))
 
 

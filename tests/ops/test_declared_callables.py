@@ -127,6 +127,11 @@ def test_a_name_that_is_not_domain_and_name_is_refused(op_type):
         onnx_op(op_type)(scaled)
 
 
+def test_the_character_that_a_name_cannot_have_is_said():
+    with pytest.raises(errors.DeclarationError, match="'m::Add One' as the operator's name, with ' '; write"):
+        onnx_op("m::Add One")(scaled)
+
+
 @pytest.mark.parametrize("op_type", ["com.example::Gelu", "my-lib.v2::X_1", "_a::_b"])
 def test_a_domain_may_have_dots_and_dashes(op_type):
     assert onnx_op(op_type)(scaled).signature.qualified_name == op_type

@@ -123,11 +123,14 @@ def test_without_a_shape_function_the_error_says_how_to_register_one(op):
 @pytest.mark.parametrize(
     ("result", "fragment"),
     [
-        ((2, 3), "returned 2 specs; 1 outputs are declared"),
+        ((2, 3), "returned (2, 3), which is a shape; return a spec of that shape, such as x.like(shape=...)"),
+        ((N, N), "returned (n, n), which is a shape"),
+        ((spec(2), spec(2)), "returned 2 specs; 1 outputs are declared"),
         (None, "returned None; return an input's spec, or spec.like(shape=..., dtype=...)"),
-        (((2, 3),), "returned tuple; return an input's spec"),
+        (((2, 3),), "returned ((2, 3),), which is a shape"),
+        ([spec(2)], "returned list; return an input's spec"),
         (spec(2, dtype=np.float64), "gives dtype float64, but declared is float32; return spec.like(dtype=np.float32)"),
-        ((), "returned 0 specs; 1 outputs are declared"),
+        ((), "returned (), which is a shape"),
     ],
     ids=str,
 )

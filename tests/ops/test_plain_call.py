@@ -61,7 +61,9 @@ def test_a_type_parameter_takes_each_of_its_types(dtype):
 
 def test_a_dtype_that_is_not_declared_is_refused():
     with pytest.raises(
-        errors.InputError, match=r"tests::AddUp: input 'x' is int64; declared as T \(one of float32, float64\)"
+        errors.InputError,
+        match=r"tests::AddUp: input 'x' is int64; declared as T \(one of float32, float64\): convert it, in NumPy with "
+        r"x\.astype\(np\.float32\)",
     ):
         add(np.ones(2, np.int64), np.ones(2, np.int64))
 

@@ -121,10 +121,10 @@ except pyops.errors.MissingDependencyError as error:
     run_plain_script(script, "True True True True")
 
 
-@pytest.mark.parametrize("missing", ["torch", "onnxscript"])
-def test_exporters_say_what_they_need_and_the_extra_that_brings_it(missing: str) -> None:
+@pytest.mark.parametrize("missing", [["torch"], ["onnxscript"], ["torch", "onnxscript"]])
+def test_exporters_say_what_they_need_and_the_extra_that_brings_it(missing: list[str]) -> None:
     script = f"""
-BLOCKED = ["{missing}", "onnx_ir"]
+BLOCKED = [*{missing}, "onnx_ir"]
 {BLOCK}
 for name in ("onnxscript", "torch"):
     if name not in BLOCKED:
@@ -134,8 +134,9 @@ try:
 except ImportError as error:
     print(type(error).__name__, error.name, error)
 """
-    text = f'exporters needs torch and onnxscript; {missing} is not installed: pip install "onnx-pyops[torch]"'
-    run_plain_script(script, f"MissingDependencyError {missing} {text}")
+    named = f"{missing[0]} is" if len(missing) == 1 else f"{missing[0]} and {missing[1]} are"
+    text = f'exporters needs torch and onnxscript; {named} not installed: pip install "onnx-pyops[torch]"'
+    run_plain_script(script, f"MissingDependencyError {missing[0]} {text}")
 
 
 def test_a_session_of_other_ops_does_not_load_onnxruntime_extensions() -> None:

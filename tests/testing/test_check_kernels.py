@@ -299,3 +299,13 @@ def test_reasons_have_the_whole_text_of_an_exception_in_one_line():
     assert "ValueError: begin xxx" in long
     assert long.endswith("xxx end")
     assert len(long) < 1500
+
+
+def test_a_kernel_that_never_gets_its_buffers_is_told_why():
+    @onnx_op("checked::Buffers")
+    def add_one(x: F32, *, out: F32 | None = None) -> F32:
+        return np.add(x, np.float32(1), out=out)
+
+    assert "no shape function" in check(add_one, X, checks="out_buffers")["out_buffers"].reason
+    add_one.register_shape_inference(lambda x: x)
+    assert check(add_one, X, checks="out_buffers")["out_buffers"].reason == ""
