@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, TypedDict, Unpack
@@ -13,6 +12,7 @@ import torch
 
 from pyops._models.model import ModelSource
 from pyops._progress import progress
+from pyops.errors import warn
 
 from ._arguments import as_tuple, check_model, split_arguments
 from ._capture.decisions import CaptureDecision, record, summarize
@@ -274,9 +274,8 @@ def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...], gu
         runs = f"; {guarded} guarded: a run in which one of these would differ is an error" if guarded else ""
         runs += ", and the exported model needs pyops" if guarded and guards else ""
         count = "1 value" if len(decisions) == 1 else f"{len(decisions)} values"
-        warnings.warn(
+        warn(
             f"the export fixed {count} of the model's Python code as in a run with the example arguments{runs}\n"
             f"{summarize(decisions)}",
             CaptureWarning,
-            stacklevel=4,
         )

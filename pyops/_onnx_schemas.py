@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import threading
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from ._schema.attribute import Attribute, AttributeKind
 from ._schema.dtypes import DType, element_type, from_onnx
 from ._schema.signature import Input, Output, Signature
 from ._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
-from .errors import InputError, ShapeInferenceError, UnknownSizeError
+from .errors import InputError, ShapeInferenceError, UnknownSizeError, warn
 
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext
@@ -296,10 +295,9 @@ def _register(op: Op[..., Any]) -> None:
         return
     _remove(key)
     if _doc(key) is not None:
-        warnings.warn(
+        warn(
             f"onnx has a schema of {op.signature.qualified_name}, version {op.version}, that other code registered; "
             "it stays, and the declared op is left out",
-            stacklevel=3,
         )
         return
     schema = op_schema(op.signature, doc=f"{_MARK} at {op.location}.")

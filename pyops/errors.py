@@ -17,6 +17,26 @@ InputError: errors::Root: input 'x' is int64; declared as float32: convert it, i
 from __future__ import annotations
 
 import pickle
+import sys
+import warnings
+
+_NOT_USERS = frozenset(
+    ("pyops", "exporters", "onnxruntime", "onnxruntime_extensions", "onnx", "torch", "contextlib", "importlib", "runpy")
+)
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning at the innermost line of the user's code, so that filters by module apply to it.
+
+    The number of frames above that line depends on what called us: an engine, an import or torch.
+    """
+    frame = sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in _NOT_USERS:
+        frame = frame.f_back
+    names = frame.f_globals
+    registry = names.setdefault("__warningregistry__", {})
+    place = frame.f_code.co_filename, frame.f_lineno, names.get("__name__")
+    warnings.warn_explicit(message, category, *place, registry=registry)
 
 
 class PyopsError(Exception):

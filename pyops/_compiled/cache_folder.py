@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import os
 import stat
-import warnings
 from pathlib import Path
 
-from ..errors import CacheWarning
+from ..errors import CacheWarning, warn
 
 
 def cache_folder() -> Path | None:
@@ -57,4 +56,4 @@ def _open_to_others(path: Path) -> str:
 
 @functools.cache
 def _warn(message: str) -> None:
-    warnings.warn(message, CacheWarning, stacklevel=2)
+    warn(message, CacheWarning)

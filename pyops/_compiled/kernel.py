@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import inspect
 import threading
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_origin
 
@@ -16,7 +15,7 @@ from .._schema import hints, validation
 from .._schema.declaration import Compile, FastMath
 from .._schema.dtypes import DType, dtype_name
 from .._schema.signature import Input, Output, Signature
-from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError
+from ..errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError, warn
 from . import specialization
 from .specialization import Specialization, as_arguments, weak_float
 
@@ -194,7 +193,7 @@ class CompiledKernel:
             if text in self._warned:
                 return
             self._warned.add(text)
-        warnings.warn(f"{self.signature.qualified_name} {text}", CompileWarning, stacklevel=4)
+        warn(f"{self.signature.qualified_name} {text}", CompileWarning)
 
 
 def make(
@@ -233,7 +232,7 @@ def make(
         text = f'{name}: compile={compile!r} needs numba; pip install "onnx-pyops[compiled]"'
         if compile != "try":
             raise MissingDependencyError(text)
-        warnings.warn(f"{text}. The plain kernel runs", CompileWarning, stacklevel=4)
+        warn(f"{text}. The plain kernel runs", CompileWarning)
         return plain
     return CompiledKernel(signature, function, plain, compile, parallel, fastmath)
 

@@ -228,7 +228,7 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
         if definition not in _ops:
             adopted, current = _adopt(definition), found.get(key)
             if isinstance(adopted, Op) and isinstance(current, Op):
-                origin.warn_of_takeover(adopted.signature.qualified_name, current, adopted, stacklevel=3)
+                origin.warn_of_takeover(adopted.signature.qualified_name, current, adopted)
             _ops[definition] = adopted
         found[key] = _ops[definition]
     return found

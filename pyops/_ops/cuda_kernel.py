@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from sys import getrefcount
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 from .._schema.devices import asarray, asnumpy, cupy_with_gpu, is_cupy
 from .._schema.dtypes import describe, spell_scalar
 from .._schema.signature import Signature
-from ..errors import DeclarationError, DeviceCopyWarning, InputError, OutputError
+from ..errors import DeclarationError, DeviceCopyWarning, InputError, OutputError, warn
 
 
 def check_host_inputs(signature: Signature, names: Any, device_types: Sequence[str]) -> tuple[str, ...]:
@@ -154,12 +153,11 @@ class CopyingKernel:
         cupy = cupy_with_gpu(f"{self._name}, which has only a CUDA kernel,")
         if not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"{self._name} has only a CUDA kernel and is run on the CPU: its inputs are copied to the GPU and its "
                 'outputs back. Run it in a session with providers=["CUDAExecutionProvider"], or register a kernel for '
                 'the CPU: register_kernel("cpu")',
                 DeviceCopyWarning,
-                stacklevel=2,
             )
         attributes.pop("out", None)  # host memory, which a CUDA kernel cannot write to
         are_host = on_host(self._signature, len(inputs), self._host_inputs)

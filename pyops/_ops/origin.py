@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from ..errors import RedeclarationWarning
+from ..errors import RedeclarationWarning, warn
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -42,7 +41,7 @@ def module_of(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__module__", None) or "unknown")
 
 
-def warn_of_takeover(name: str, before: Callable[..., Any], now: Callable[..., Any], stacklevel: int) -> None:
+def warn_of_takeover(name: str, before: Callable[..., Any], now: Callable[..., Any]) -> None:
     """Warn if an op's new function is not a new version of the function that it replaces.
 
     A function of the same qualified name in the same module or file is the same function, edited or imported again.
@@ -60,12 +59,10 @@ def warn_of_takeover(name: str, before: Callable[..., Any], now: Callable[..., A
     same_name = _qualified_name(before) == _qualified_name(now)
     if same_name and (module_of(before) == module_of(now) or _is_same_file(before, now)):
         return
-    warnings.warn(
-        RedeclarationWarning(
-            f"{name} is {_spell(now)} from now on; it was {_spell(before)}. Give one of them another name, domain or "
-            "version, or ignore pyops.errors.RedeclarationWarning if this is intended"
-        ),
-        stacklevel=stacklevel + 1,
+    warn(
+        f"{name} is {_spell(now)} from now on; it was {_spell(before)}. Give one of them another name, domain or "
+        "version, or ignore pyops.errors.RedeclarationWarning if this is intended",
+        RedeclarationWarning,
     )
 
 

@@ -11,14 +11,13 @@ import ctypes
 import inspect
 import pickle
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
 from .._schema.signature import Signature
-from ..errors import ChangedOpWarning, PickleError
+from ..errors import ChangedOpWarning, PickleError, warn
 from . import registry
 from .op import AnyOp, Op
 
@@ -91,11 +90,10 @@ def check_declared(op: AnyOp, signature: str, spelled: str, code: str) -> None:
             f"({op.location}); let both processes import the same version of it"
         )
     if code and code != fingerprint(op):
-        warnings.warn(
+        warn(
             f"{op.signature.qualified_name} has different code here than where it was pickled; the code here runs "
             f"({op.location}): let both processes import the same version of it",
             ChangedOpWarning,
-            stacklevel=3,
         )
 
 

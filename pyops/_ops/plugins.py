@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ..errors import PluginError, PluginWarning
+from ..errors import PluginError, PluginWarning, warn
 from . import adoption, registry
 from .origin import installed_plugins, module_of, package
 
@@ -61,7 +60,7 @@ def import_all() -> None:
         try:
             _import(plugin)
         except PluginError as error:
-            warnings.warn(PluginWarning(str(error)), stacklevel=3)
+            warn(str(error), PluginWarning)
 
 
 def not_imported() -> list[EntryPoint]:

@@ -69,7 +69,7 @@ def _register(op: AnyOp) -> AnyOp:
         current = _ops.get((op.domain, op.name), {}).get(op.version)
     if current is not None:
         # Before the op is registered, so that a warning turned into an error prevents that.
-        origin.warn_of_takeover(op.signature.qualified_name, current, op, stacklevel=4)
+        origin.warn_of_takeover(op.signature.qualified_name, current, op)
     with _lock:
         versions = _ops.get((op.domain, op.name), {})
         current = versions.get(op.version)

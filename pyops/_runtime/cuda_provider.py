@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import warnings
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -13,7 +12,7 @@ import onnxruntime
 
 from .._ops.op import AnyOp
 from .._schema import devices
-from ..errors import DeviceCopyWarning, DeviceError, InputError, MissingDependencyError
+from ..errors import DeviceCopyWarning, DeviceError, InputError, MissingDependencyError, warn
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 _FAILURE = re.compile(r"CUDA failure (?P<status>\d+): .*?(?= ; |$)")
@@ -119,11 +118,10 @@ def warn_copies(ops: Iterable[AnyOp], engine: str) -> None:
     for op, reason, fix in on_cpu(ops, engine):
         if op not in _warned:
             _warned.add(op)
-            warnings.warn(
+            warn(
                 f"{op.signature.qualified_name} {reason} and runs on the CPU in this CUDA session, between copies "
                 f"to and from the GPU; to avoid them: {fix}",
                 DeviceCopyWarning,
-                stacklevel=3,
             )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import warnings
 from typing import Literal, get_args
 
 import onnxruntime
 
 from .._schema.signature import Signature
-from ..errors import EngineError
+from ..errors import EngineError, warn
 from .extensions.registry import obstacles
 from .native.hosted_op import choices
 from .native.session import session_options_pointer
@@ -58,8 +57,7 @@ def _native_problem() -> str | None:
 
 @functools.cache
 def _warn_fallback(problem: str) -> None:
-    warnings.warn(
+    warn(
         f"falling back to the extensions engine, which supports fewer ops: the native engine does not work here "
         f"({problem})",
-        stacklevel=4,
     )

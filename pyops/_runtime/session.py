@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +31,7 @@ from .._ops.origin import source_line
 from .._schema import devices
 from .._schema.dtypes import spell_shape
 from .._tables import html_parts, printable
-from ..errors import EngineError, FilledNodeWarning, InputError, ModelError
+from ..errors import EngineError, FilledNodeWarning, InputError, ModelError, warn
 from . import cuda_provider, ort_values
 from .calls import exceptions
 from .deferred import DeferredSession
@@ -213,7 +212,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                 if filling.model is found and not filling.untyped:
                     raise
         if message := filling.message:
-            warnings.warn(message, FilledNodeWarning, stacklevel=2)
+            warn(message, FilledNodeWarning)
         self._nodes = self._host.nodes
         if devices.CUDA_PROVIDER in self.get_providers():
             cuda_provider.warn_copies(resolved.ops.values(), engine)
@@ -510,18 +509,16 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     ops = [op for op in ops if (op.domain, op.name) not in in_libraries]
     beside = [op for op in ops if op.domain in {domain for domain, _ in in_libraries}]
     if beside:
-        warnings.warn(
+        warn(
             f"ops left out: {', '.join(op.signature.qualified_name for op in beside)}, because a library in the "
             "session options has their domain; run them in a pyops.InferenceSession, or build them into the library",
-            stacklevel=2,
         )
         ops = [op for op in ops if op not in beside]
     mistaken = [op.signature.qualified_name for op in ops if model.is_mistaken(op)]
     if mistaken:
-        warnings.warn(
+        warn(
             f"ops left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers mistake for the ONNX operators of "
             "these names; run them in a pyops.InferenceSession, or rename them",
-            stacklevel=2,
         )
     native.register(options, [host for op in ops for host in model.plain_hosts(op)])
     return options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from typing import Any
 
 import onnxruntime
@@ -16,7 +15,7 @@ from ..._ops.op import AnyOp
 from ..._schema.attribute import AttributeKind
 from ..._schema.node import add_note, describe_node
 from ..._schema.signature import Signature
-from ...errors import EngineError
+from ...errors import EngineError, warn
 from . import hook, registry
 from .session import answer, register_all
 
@@ -60,7 +59,7 @@ def get_library_path() -> str:
     """
     with registry.lock:
         path: str = hook.library().get_library_path()
-        _publish(stacklevel=3)
+        _publish()
         register_all(declared.latest())
     return path
 
@@ -77,11 +76,11 @@ def register(options: Any) -> None:
         raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     with registry.lock:
         hook.library()
-        _publish(stacklevel=4)
+        _publish()
         hook.add_library(options, _complete_from)
 
 
-def _publish(stacklevel: int) -> None:
+def _publish() -> None:
     global _complete_from
     plugins.import_all()
     others = {domain for (domain, _), op in adoption.adopted_ops().items() if not adoption.is_shipped(op)}
@@ -101,7 +100,7 @@ def _publish(stacklevel: int) -> None:
         _complete_from = registry.size()
     _known.update(changed)
     if refused:
-        warnings.warn("ops left out:\n" + "\n".join(f"  - {line}" for line in refused), stacklevel=stacklevel)
+        warn("ops left out:\n" + "\n".join(f"  - {line}" for line in refused))
 
 
 def _obstacles(signature: Signature, others: set[str]) -> list[str]:

@@ -12,7 +12,6 @@ import functools
 import gc
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from ctypes import addressof, byref, c_int, c_void_p
@@ -24,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import BorrowedArrayWarning
+from ...errors import BorrowedArrayWarning, warn
 from .c_api import Api
 
 _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
@@ -117,11 +116,10 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
 
 def warn_kept(op: str, location: str) -> None:
     """Warn that an op's kernel kept an array, with the fix."""
-    warnings.warn(
+    warn(
         f"{op} kept an array that it was given, or a view of one, which is valid only during its call. Keep a copy "
         f"instead: x.copy() ({location})",
         BorrowedArrayWarning,
-        stacklevel=3,
     )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import warnings
 from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
@@ -17,7 +16,7 @@ from ..._schema import devices
 from ..._schema.devices import BREAKING_STATUSES, OUT_OF_MEMORY, cupy_with_gpu, is_cupy
 from ..._schema.dtypes import DType, dtype_name, is_viewable
 from ..._schema.node import add_note
-from ...errors import BorrowedArrayWarning, InputError, PyopsError
+from ...errors import BorrowedArrayWarning, InputError, PyopsError, warn
 from .c_api import Api
 from .cuda_memory import CudaWorkspace, arena_of
 from .hosted_op import HostedOp
@@ -221,12 +220,11 @@ class CudaNode(KernelNode):
 
     def _report_kept_on_gpu(self) -> None:
         self._keeper = self.op.kernels.get("cuda")
-        warnings.warn(
+        warn(
             f"{self._signature.qualified_name} kept a CuPy array that it was given, or a view of one, which is valid "
             "only during its call: ONNX Runtime owns its memory, and reuses it from now on. The kernel "
             f"gets copies in later calls. Keep a copy instead: x.copy() ({self.op.location})",
             BorrowedArrayWarning,
-            stacklevel=2,
         )
 
 
