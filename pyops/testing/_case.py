@@ -111,13 +111,13 @@ class Case:
     ----------
     arrays : tuple
         Contiguous copies of the sample's inputs.
-    generate : int
-        The number of further samples to generate.
+    generate : int or hypothesis strategy
+        The number of further samples to generate, or a strategy for them.
     lent : list
         The input name of each array that `lend` returned, and a weak reference to the array.
     """
 
-    def __init__(self, sample: Sample, generate: int = 0, rtol: float | None = None, atol: float | None = None) -> None:
+    def __init__(self, sample: Sample, generate: Any = 0, rtol: float | None = None, atol: float | None = None) -> None:
         self.sample = sample
         self.op = sample.op
         self.signature = sample.op.signature

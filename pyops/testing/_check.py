@@ -46,7 +46,7 @@ def check(
     *inputs: Any,
     checks: str | Collection[str] = "*",
     expected: Any = None,
-    generate: int = 0,
+    generate: Any = 0,
     rtol: float | None = None,
     atol: float | None = None,
     raise_exception: bool = True,
@@ -70,8 +70,10 @@ def check(
         the report lists them only if they fail.
     expected : array_like or tuple, optional
         The expected output, or a tuple of several.
-    generate : int
-        The number of further calls to generate with hypothesis; each compares a session with the plain call.
+    generate : int or hypothesis strategy
+        The number of further calls to generate with hypothesis; each compares a session with the plain call. For an op
+        with constraints, pass a strategy for its samples, such as ``strategies.samples(op, shapes=(3, 3))``, of which
+        a hundred are generated.
     rtol, atol : float, optional
         The tolerance is ``atol + rtol * abs(expected)``. The defaults are those of
         ``torch.testing.assert_close`` for floating-point numbers, and 0 for all other types.
@@ -113,9 +115,13 @@ def check(
         sample = sample.with_expected(*(expected if isinstance(expected, tuple) else (expected,)))
     subject = f"{sample!r}{', generated inputs' if sample.generated else ''}"
     wanted = _wanted(checks)
-    if generate < 0:
-        raise InputError(f"generate is {generate}; expected the number of samples to generate, or 0")
-    if generate:
+    is_strategy = hasattr(generate, "example") and hasattr(generate, "filter")
+    if not is_strategy and (not isinstance(generate, int) or generate < 0):
+        raise InputError(
+            f"generate is {generate!r}; expected the number of samples to generate, or a strategy for them, such as "
+            f"pyops.testing.strategies.samples({sample.op.__name__}, shapes=(3, 3))"
+        )
+    if generate != 0:
         importlib.import_module("pyops.testing.strategies")  # which says how to install hypothesis
     results = _run(Case(sample, generate, rtol, atol), wanted)
     report = CheckReport(

@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pyops
@@ -309,3 +310,30 @@ def test_a_kernel_that_never_gets_its_buffers_is_told_why():
     assert "no shape function" in check(add_one, X, checks="out_buffers")["out_buffers"].reason
     add_one.register_shape_inference(lambda x: x)
     assert check(add_one, X, checks="out_buffers")["out_buffers"].reason == ""
+
+
+def test_samples_of_an_op_with_constraints_come_from_a_strategy():
+    from pyops.testing import strategies
+
+    seen = []
+
+    @onnx_op("checked::Square")
+    def square(x: F32) -> F32:
+        if x.shape != (3, 3):
+            raise ValueError("not of shape (3, 3)")
+        seen.append(x.copy())
+        return x @ x
+
+    x = np.eye(3, dtype=np.float32)
+    small = st.integers(-3, 3)
+    refused = check(square, x, checks="generated", generate=5)["generated"]
+    assert refused.status == "not run"
+    assert "pass a strategy: check(..., generate=pyops.testing.strategies.samples(square" in refused.reason
+    passed = check(square, x, checks="generated", generate=strategies.samples(square, shapes=(3, 3), elements=small))
+    assert passed["generated"].reason == "100 samples, of which the kernel refuses 0"
+    assert any((other != x).any() for other in seen)
+    with pytest.raises(CheckError, match="the strategy gives 1; expected samples of checked::Square"):
+        check(square, x, checks="generated", generate=st.just(1))
+    for wrong in (-1, "many"):
+        with pytest.raises(InputError, match="expected the number of samples to generate, or a strategy"):
+            check(square, x, generate=wrong)
