@@ -291,7 +291,7 @@ def _register(op: Op[..., Any]) -> None:
     key = (op.domain, op.name, op.version)
     if _registered.get(key) is op or op.domain in _STANDARD:
         return
-    if not all(_type_strs(item.type.dtypes) for item in (*op.signature.inputs, *op.signature.outputs)):
+    if not all(_type_strs(parameter.dtypes) for parameter in op.signature.type_parameters):
         return
     _remove(key)
     if _doc(key) is not None:
