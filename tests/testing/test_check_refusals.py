@@ -237,7 +237,8 @@ def test_generated_inputs_that_are_all_refused_show_nothing():
     result = check(board, np.ones((7, 9), np.float32), generate=30, checks="generated")["generated"]
     assert (result.status, result.reason) == (
         "not run",
-        "the kernel refuses all 30 generated samples, the last one with ValueError: only boards",
+        "the kernel refuses all 30 generated samples, the last one with ValueError: only boards; pass a strategy: "
+        "check(..., generate=pyops.testing.strategies.samples(board, shapes=...))",
     )
 
 
