@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -15,10 +15,18 @@ from pyops._progress import progress
 from pyops.errors import warn
 
 from ._arguments import as_tuple, check_model, split_arguments
-from ._capture.decisions import CaptureDecision, record, summarize
+from ._capture.decisions import CaptureDecision, decision, record, summarize
 from ._capture.modes import Capture, captured, check_capture, check_example
-from ._capture.sizes import assumed_sizes, recorded_conditions, size_names
+from ._capture.sizes import (
+    SizeCondition,
+    fixed_sizes,
+    model_place,
+    recorded_conditions,
+    size_conditions,
+    size_names,
+)
 from ._finishing.program import Model, Program
+from ._finishing.size_checks import add_size_checks
 from ._guards import guard
 from ._plan import attempts
 from ._plan.plan import Backends
@@ -177,7 +185,8 @@ def export(
                 program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
             if isinstance(model, torch.nn.Module) and program.exported_program is not None:
                 called_with = called, given["kwargs"], given.get("dynamic_shapes")
-                decisions = (*assumed_sizes(program.exported_program, asked, model, *called_with), *decisions)
+                fixed = fixed_sizes(program.exported_program, model, *called_with)
+                decisions = (*_enforced(program, model, fixed, asked), *decisions)
                 # torch gives no names if an argument is not a tensor.
                 program.rename_axes(size_names(program.exported_program, model, *called_with))
             _tell_decisions(program, decisions, guards)
@@ -190,6 +199,17 @@ def export(
     if f is not None:
         program.save(f, **saving)
     return program
+
+
+def _enforced(
+    program: Program, model: torch.nn.Module, fixed: list[str], asked: Iterable[SizeCondition]
+) -> Iterator[CaptureDecision]:
+    """Let a program check the conditions on sizes that held in its capture, and yield a decision for each."""
+    yield from (decision("size", text, model_place(model), "inputs", guarded=True) for text in fixed)
+    assert program.exported_program is not None
+    conditions = [item for item in size_conditions(program.exported_program, asked) if item.text not in fixed]
+    checked = add_size_checks(program.model, conditions)
+    yield from (decision("size", item.text, item.place, "inputs", guarded=item in checked) for item in conditions)
 
 
 @one_at_a_time

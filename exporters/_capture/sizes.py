@@ -8,6 +8,7 @@ import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,32 +17,49 @@ from .._torch_private.tracing import asked_sizes
 from .._torch_private.trees import children, flatten, registering, unflatten
 from ..errors import ExportError
 from .calls import NOWHERE, Place, calling_place, in_torch
-from .decisions import CaptureDecision, decision
 
 _SYMBOL = re.compile(r"\bs\d+\b")  # torch's names of dynamic sizes: s0, s1, ...
 _EVALUATION = (torch.__file__, "/torch/fx/experimental/", "/exporters/_torch_private/", __file__)
 
-Asked = dict[tuple[str, Place], None]
-"""The conditions on sizes that held in a capture, and where Python code asked for them, in order."""
+
+@dataclass(frozen=True)
+class SizeCondition:
+    """A condition on the sizes of a model's inputs that held in a capture.
+
+    Attributes
+    ----------
+    violation : sympy.Basic
+        What must not hold, in torch's symbols for sizes.
+    place : (str, int)
+        Where Python code asked for it.
+    sizes : mapping
+        By name of each symbol, the number of an input, among the tensors, and of its dimension.
+    text : str
+        The condition: ``"x.shape[0] > 3"``.
+    """
+
+    violation: Any
+    place: Place
+    sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
+    text: str = ""
 
 
 @contextmanager
-def recorded_conditions() -> Iterator[Asked]:
+def recorded_conditions() -> Iterator[dict[SizeCondition, None]]:
     """Context manager: record which conditions on sizes code outside torch asks for, and which sizes become numbers.
 
     The conditions that torch itself asks for mostly hold for all sizes that it accepts; of these, only comparisons of
     remainders are recorded.
     """
-    asked: Asked = {}
+    asked: dict[SizeCondition, None] = {}
 
-    def ask(expression: Any, value: Any) -> None:
-        symbols = {str(symbol) for symbol in expression.free_symbols}
+    def ask(violation: Any, is_number: bool) -> None:
+        symbols = {str(symbol) for symbol in violation.free_symbols}
         if not symbols or not all(map(_SYMBOL.fullmatch, symbols)):
             return
-        is_number = str(value) not in ("True", "False")
-        compares_remainder = getattr(expression, "rel_op", "==") not in ("==", "!=") and "Mod(" in str(expression)
+        compares_remainder = getattr(violation, "rel_op", "==") not in ("==", "!=") and "Mod(" in str(violation)
         if is_number or compares_remainder or _is_asked_by_code():
-            asked[_spell(expression, str(value)), calling_place()] = None
+            asked[SizeCondition(violation, calling_place())] = None
 
     with asked_sizes(ask):
         yield asked
@@ -54,24 +72,30 @@ def _is_asked_by_code() -> bool:
     return torch.__file__ in inner and not in_torch(files[len(inner)])
 
 
-def _spell(expression: Any, value: str) -> str:
-    if value not in ("True", "False"):
-        return f"{expression} == {value}"
-    holds = expression if value == "True" else ~expression
-    return f"{holds.lhs} {holds.rel_op} {holds.rhs}" if hasattr(holds, "rel_op") else str(holds)
+def _spell(condition: Any) -> str:
+    return f"{condition.lhs} {condition.rel_op} {condition.rhs}" if hasattr(condition, "rel_op") else str(condition)
 
 
-def assumed_sizes(
+def size_conditions(program: torch.export.ExportedProgram, asked: Iterable[SizeCondition]) -> Iterator[SizeCondition]:
+    """Yield the conditions on sizes of inputs, with these sizes and a text."""
+    inputs = _sizes_of_inputs(program)
+    for condition in asked:
+        symbols = list(map(str, condition.violation.free_symbols))
+        if all(symbol in inputs for symbol in symbols):
+            text = _SYMBOL.sub(lambda symbol: inputs[symbol[0]][0], _spell(~condition.violation))
+            yield replace(condition, sizes={symbol: inputs[symbol][1] for symbol in symbols}, text=text)
+
+
+def fixed_sizes(
     program: torch.export.ExportedProgram,
-    asked: Asked,
     model: torch.nn.Module,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     shapes: Any,
-) -> list[CaptureDecision]:
-    """Return a decision for each condition on the sizes of inputs, and for each size that the captured program fixes.
+) -> list[str]:
+    """Return ``"x.shape[0] == 3"`` for each size that was to be dynamic, and that the captured program fixes.
 
-    ONNX Runtime rejects any size other than a fixed one.
+    ONNX Runtime rejects any other size.
 
     Parameters
     ----------
@@ -80,18 +104,19 @@ def assumed_sizes(
     shapes : any
         The sizes that were to be dynamic, as ``torch.export.export`` takes them.
     """
-    names: dict[str, str] = {}
-    for node in program.graph.nodes:
-        if node.op == "placeholder" and isinstance(node.meta.get("val"), torch.Tensor):
-            for dim, size in enumerate(node.meta["val"].shape):
-                names.setdefault(str(size), f"{node.name}.shape[{dim}]")
-    fixed = [f"{names[name]} == {value}" for name, value in constant_sizes(program).items() if name in names]
-    fixed += _fixed_sizes(program, model, args, kwargs, shapes)
-    found = [decision("size", text, model_place(model), "inputs", guarded=True) for text in fixed]
-    for condition, place in asked:
-        if all(symbol in names for symbol in _SYMBOL.findall(condition)):
-            text = _SYMBOL.sub(lambda symbol: names[symbol[0]], condition)
-            found += [decision("size", text, place, "inputs")] if text not in fixed else []
+    inputs = _sizes_of_inputs(program)
+    fixed = [f"{inputs[name][0]} == {value}" for name, value in constant_sizes(program).items() if name in inputs]
+    return fixed + _fixed_sizes(program, model, args, kwargs, shapes)
+
+
+def _sizes_of_inputs(program: torch.export.ExportedProgram) -> dict[str, tuple[str, tuple[int, int]]]:
+    """Return, for each size of an input, ``"x.shape[0]"`` with the number of the input and of the dimension."""
+    inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    tensors = [node for node in inputs if isinstance(node.meta.get("val"), torch.Tensor)]
+    found: dict[str, tuple[str, tuple[int, int]]] = {}
+    for number, node in enumerate(tensors):
+        for dim, size in enumerate(node.meta["val"].shape):
+            found.setdefault(str(size), (f"{node.name}.shape[{dim}]", (number, dim)))
     return found
 
 

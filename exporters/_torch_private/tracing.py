@@ -136,14 +136,16 @@ def _shapes() -> Any:
 
 
 @contextmanager
-def asked_sizes(ask: Callable[[Any, Any], None]) -> Iterator[None]:
+def asked_sizes(ask: Callable[[Any, bool], None]) -> Iterator[None]:
     """Context manager: report each expression of sizes that a capture evaluates and that differs between sizes.
 
     Parameters
     ----------
     ask : callable
-        Called with the SymPy expression, a condition or a number, and its value.
+        Called with the SymPy condition that does not hold, and whether the capture evaluated a number.
     """
+    import sympy  # which torch.export imports anyway
+
     nodes = _sym_nodes()
     evaluate = nodes.SymNode.evaluate
 
@@ -151,7 +153,8 @@ def asked_sizes(ask: Callable[[Any, Any], None]) -> Iterator[None]:
         certain = node.is_bool() and any(is_certain(torch.SymBool(item)) for item in (node, node.sym_not()))
         value = evaluate(node, *args, **kwargs)
         if not certain:
-            ask(node.expr, value)
+            violation = (~node.expr if value else node.expr) if node.is_bool() else sympy.Ne(node.expr, value)
+            ask(violation, not node.is_bool())
         return value
 
     with replaced(nodes.SymNode, "evaluate", evaluating):

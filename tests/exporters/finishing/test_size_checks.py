@@ -1,0 +1,176 @@
+"""Exported models refuse the sizes for which the model's code would do something else, in every runtime."""
+
+import warnings
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnxruntime
+import onnxscript.optimizer
+import pytest
+import torch
+
+import exporters
+from exporters import CaptureWarning
+
+
+class Model(torch.nn.Module):
+    def __init__(self, forward):
+        super().__init__()
+        self.code = forward
+
+    def forward(self, x):
+        return self.code(x)
+
+
+def parity(x):
+    return x * 2 if x.shape[0] % 2 == 0 else -x
+
+
+def more_than_three(x):
+    return x + 1 if x.shape[0] > 3 else x - 1
+
+
+def half_of_the_size(x):
+    return x + x[: int(x.shape[0] / 2) + 1].sum(0)
+
+
+def side_of_a_square(x):
+    return x + int(x.numel() ** 0.5)
+
+
+def as_a_float(x):
+    return x + float(x.shape[0] // 2)
+
+
+def last_of_split(x):
+    return x + x.split(2)[-1].sum(0)
+
+
+def last_of_tensor_split(x):
+    return x + x.tensor_split(2)[-1].sum(0)
+
+
+def chunks(x):
+    return x.sum(0) + len(x.chunk(3))
+
+
+def rows(x):
+    for row in x:
+        x = x + row.sum()
+    return x
+
+
+def in_a_list(x):
+    return x + 1 if x.shape[0] in (2, 4) else x
+
+
+def shape_alone(x):
+    return torch.ones(2) * (1 if x.shape[0] > 3 else 2)
+
+
+def two_conditions(x):
+    x = x * 3 if x.shape[0] % 2 == 0 else x
+    return x + 1 if x.shape[0] >= 4 else x
+
+
+def padded(x):
+    return torch.nn.functional.pad(x, (0, 0, 0, -x.shape[0] % 4)).sum(0)
+
+
+CASES = [
+    parity,
+    more_than_three,
+    half_of_the_size,
+    side_of_a_square,
+    as_a_float,
+    last_of_split,
+    last_of_tensor_split,
+    chunks,
+    rows,
+    in_a_list,
+    shape_alone,
+    two_conditions,
+    padded,
+]
+# What the code asks of the size.
+CONDITIONS = {
+    parity: lambda size: size % 2,
+    more_than_three: lambda size: size > 3,
+    as_a_float: lambda size: size // 2,
+    two_conditions: lambda size: (size % 2, size >= 4),
+    shape_alone: lambda size: size > 3,
+}
+SIZES = range(9)
+
+
+def export(case, size=4, **arguments):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CaptureWarning)
+        return exporters.export(
+            Model(case).eval(), (torch.randn(size, 3),), dynamic_shapes=({0: torch.export.Dim.AUTO},), **arguments
+        )
+
+
+def outcomes(model, case):
+    """Return for each size whether plain ONNX Runtime refuses it; what it computes is what torch computes."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    refused = {}
+    for size in SIZES:
+        x = torch.randn(size, 3)
+        try:
+            found = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+        except Exception as error:
+            refused[size] = str(error)
+        else:
+            np.testing.assert_allclose(found, case(x), 1e-4, 1e-5)
+    return refused
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 5])
+@pytest.mark.parametrize("case", CASES)
+def test_a_size_is_right_or_refused(case, size):
+    refused = outcomes(export(case, size).model_proto, case)
+    assert size not in refused
+
+
+@pytest.mark.parametrize("case", CONDITIONS)
+def test_nothing_more_is_refused(case):
+    asked = CONDITIONS[case]
+    expected = {size for size in SIZES if asked(size) != asked(4)}
+    assert set(outcomes(export(case).model_proto, case)) == expected
+
+
+def test_the_error_names_the_condition_and_the_line():
+    error = outcomes(export(parity).model_proto, parity)[3]
+    assert "x.shape[0] % 2 == 0" in error or "Mod(x.shape[0], 2) == 0" in error
+    assert "test_size_checks.py:" in error and "if x.shape[0] % 2 == 0" in error
+
+
+@pytest.mark.parametrize("case", CONDITIONS)
+def test_no_optimization_removes_a_check(case, tmp_path):
+    program = export(case)
+    expected = set(outcomes(program.model_proto, case))
+    assert expected
+    path = tmp_path / "optimized.onnx"
+    for level in ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL"):
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+        options.optimized_model_filepath = str(path)
+        options.log_severity_level = 4
+        onnxruntime.InferenceSession(program.model_proto.SerializeToString(), options)
+        assert set(outcomes(onnx.load(path), case)) == expected
+    assert set(outcomes(onnxscript.optimizer.optimize(program.model_proto), case)) == expected
+    assert set(outcomes(onnx.inliner.inline_local_functions(program.model_proto), case)) == expected
+    inferred = onnx.shape_inference.infer_shapes(program.model_proto, strict_mode=True, data_prop=True)
+    assert set(outcomes(onnxscript.optimizer.optimize(inferred), case)) == expected
+    program.optimize()
+    assert set(outcomes(program.model_proto, case)) == expected
+
+
+def test_a_checked_condition_is_listed_as_guarded():
+    (decided,) = export(parity).decisions
+    assert decided.guarded
+    assert (decided.kind, decided.code) == ("size", "return x * 2 if x.shape[0] % 2 == 0 else -x")
