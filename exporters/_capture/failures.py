@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,8 @@ _HINTS = {
 _BY_VALUES = ("depends on data", "SymInt", "SymFloat", "SymBool", "is not supported for tensor subclasses")
 
 
-class _LostConstantError(CaptureError):
-    """A captured program has constants without values."""
+class _UnfaithfulError(CaptureError):
+    """A captured program does not compute what the model does."""
 
 
 def check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -57,15 +57,32 @@ def check_constants(program: torch.export.ExportedProgram) -> None:
     """Raise CaptureError if a captured program has no values for its constants, on which torch would crash."""
     tensors = [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
     if any(map(is_fake, tensors)):
-        raise _LostConstantError(
+        raise _UnfaithfulError(
             'torch.export lost the values of tensors that the model\'s code creates; pass capture="auto" or '
             'capture="trace", which keep them'
         )
 
 
+def check_answers(unanswered: Iterable[tuple[BaseException, Place]]) -> None:
+    """Raise CaptureError if the model's code has caught an exception that it gets in a capture only.
+
+    Parameters
+    ----------
+    unanswered : iterable
+        What torch raised where the code asked for values that a capture does not know, and where that was.
+    """
+    for error, place in unanswered:
+        (frame, _), *_ = traceback.walk_tb(error.__traceback__)  # the one that caught it
+        if innermost([(frame.f_code.co_filename, frame.f_lineno)])[0]:
+            raise _UnfaithfulError(
+                f"the model's code catches the exception with which torch.export says that it does not know a value, "
+                f"and would go on otherwise in a run: {spell_place(place)}\n  {_AUTO}"
+            )
+
+
 def is_capture_failure(error: BaseException) -> bool:
     """Return whether an export failed because the model could not be captured."""
-    return any(is_capture_error(item) or isinstance(item, _LostConstantError) for item in chain(error))
+    return any(is_capture_error(item) or isinstance(item, _UnfaithfulError) for item in chain(error))
 
 
 def in_trace(error: BaseException) -> bool:

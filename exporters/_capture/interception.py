@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Self
 
 import torch
 from torch.fx import Node
@@ -19,8 +20,10 @@ from torch.overrides import TorchFunctionMode
 
 from .._torch.operators import find_overload
 from .._torch_private.operators import OpOverload, promise, qualified_name, schema_arguments, spell
+from .._torch_private.tracing import failed_evaluations
 from .._torch_private.trees import replace_leaves, tensor_leaves
-from .calls import LINE, calling_line
+from .calls import LINE, Place, calling_line, calling_place
+from .questions import QUESTIONS
 
 
 class Interception(TorchFunctionMode):
@@ -41,6 +44,23 @@ class Interception(TorchFunctionMode):
         """Whether calls are annotated and replaced; False while the captured graph is decomposed."""
         self.replaced = False
         """Whether a call was replaced."""
+        self.unanswered: list[tuple[BaseException, Place]] = []
+        """What torch raised because it does not know the values of a tensor, and where it was asked for them."""
+
+        self._entered: list[AbstractContextManager[None]] = []
+
+    def __enter__(self) -> Self:
+        self._entered.append(failed_evaluations(self._record))
+        self._entered[-1].__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call] # torch has no types for it
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call] # torch has no types for it
+        self._entered.pop().__exit__(*error)
+
+    def _record(self, error: Exception) -> None:
+        self.unanswered.append((error, calling_place()))
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
@@ -52,10 +72,15 @@ class Interception(TorchFunctionMode):
         with preserve_node_meta(), annotate({LINE: calling_line()}):
             replacement = _REPLACEMENTS.get(func) if self._replacing else None
             result = replacement(*args, **kwargs) if replacement else NotImplemented
-            if result is NotImplemented:
+            if result is not NotImplemented:
+                self.replaced = True
+                return result
+            try:
                 return func(*args, **kwargs)
-            self.replaced = True
-            return result
+            except Exception as error:
+                if func in QUESTIONS:
+                    self._record(error)
+                raise
 
 
 _NAMESPACE = "pyops_capture"

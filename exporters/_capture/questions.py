@@ -59,4 +59,8 @@ class Reads(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+_CONVERSIONS = ("bool", "int", "float", "index", "complex", "contains")
 _READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
+
+QUESTIONS = _READS | {getattr(torch.Tensor, name) for name in ("item", *map("__{}__".format, _CONVERSIONS))}
+"""The functions by which Python code asks for values of a tensor."""

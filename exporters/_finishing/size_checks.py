@@ -104,10 +104,11 @@ def _folding(operator: str, dtype: DataType | None = None, floats: bool = False)
     """Return a function that calls an operator of two inputs on operands of one type, from left to right."""
 
     def fold(tape: Tape, *operands: Value) -> Value:
-        if floats or _FLOAT in [item.dtype for item in operands]:
+        kinds = {_FLOAT} if floats else {item.dtype for item in operands}
+        if _FLOAT in kinds:
             operands = tuple(_cast(tape, item, _FLOAT) for item in operands)
         result = functools.reduce(lambda x, y: tape.op(operator, [x, y]), operands)
-        return _typed(result, dtype or operands[0].dtype)
+        return _typed(result, dtype or (_FLOAT if _FLOAT in kinds else _INT))
 
     return fold
 

@@ -21,7 +21,7 @@ from pyops._ops.op import Op
 from pyops._progress import step
 
 from .._capture.calls import mark_calls, mark_of, source_line
-from .._capture.failures import check_constants
+from .._capture.failures import check_answers, check_constants
 from .._capture.interception import Interception, target_of
 from .._fallback.kernel import emit_fallback
 from .._finishing.program import Decision, Finding
@@ -111,6 +111,7 @@ class Plan(Lowering):
         step("decomposing the graph")
         self.interception.capturing = False
         check_constants(captured)
+        check_answers(self.interception.unanswered)
         self.captured, self.calls, self.decisions = captured, mark_calls(captured), []
         kernels = library.translations() if self.backends.kernels else {}
         overruled = {target for _, target in self.findings}

@@ -161,6 +161,23 @@ def asked_sizes(ask: Callable[[Any, bool], None]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def failed_evaluations(report: Callable[[Exception], None]) -> Iterator[None]:
+    """Context manager: report each exception that torch raises for a number or a condition that it does not know."""
+    nodes = _sym_nodes()
+    evaluate = nodes.SymNode.evaluate
+
+    def evaluating(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return evaluate(*args, **kwargs)
+        except Exception as error:
+            report(error)
+            raise
+
+    with replaced(nodes.SymNode, "evaluate", evaluating):
+        yield
+
+
 @guarded("torch.fx.experimental.sym_node.SymNode.evaluate")
 def _sym_nodes() -> Any:
     from torch.fx.experimental import sym_node

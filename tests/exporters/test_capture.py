@@ -265,7 +265,23 @@ def test_a_condition_on_a_dynamic_size_is_listed(model, capture):
         )
     found = [(item.kind, item.value.partition(".")[2], item.line, item.guarded) for item in program.decisions]
     line = function.__code__.co_firstlineno + 2
-    assert found == [("size", "shape[0] > 5", line, False), ("size", "shape[0] != 7", line, False)]
+    assert found == [("size", "shape[0] > 5", line, True), ("size", "shape[0] != 7", line, True)]
+
+
+@pytest.mark.parametrize("ask", [lambda x: x.min() < 0, lambda x: x.numpy()[0] < 0, lambda x: x[0].item() < 0])
+def test_code_that_catches_the_exception_of_a_capture_is_refused(model, ask):
+    def function(x):
+        try:
+            return x + 1 if ask(x) else x - 1
+        except Exception:
+            return x * 100
+
+    x = torch.tensor([-1.0, 2.0])
+    with pytest.raises(ExportError, match=r"the model's code catches .*test_capture.py:\d+: .*(ask\(x\)|lambda x)"):
+        exporters.export(model(function), (x,))
+    with pytest.warns(CaptureWarning):
+        program = exporters.export(model(function), (x,), capture="auto")
+    assert program(x)[0].tolist() == [0, 3]
 
 
 def test_a_size_that_a_draft_fixes_is_listed(model):

@@ -146,7 +146,8 @@ def test_nothing_more_is_refused(case):
 def test_the_error_names_the_condition_and_the_line():
     error = outcomes(export(parity).model_proto, parity)[3]
     assert "x.shape[0] % 2 == 0" in error or "Mod(x.shape[0], 2) == 0" in error
-    assert "test_size_checks.py:" in error and "if x.shape[0] % 2 == 0" in error
+    assert "test_size_checks.py:" in error
+    assert "if x.shape[0] % 2 == 0" in error
 
 
 @pytest.mark.parametrize("case", CONDITIONS)
