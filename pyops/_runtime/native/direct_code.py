@@ -8,13 +8,13 @@ import importlib
 import os
 import sys
 import sysconfig
-from collections.abc import Callable
 from ctypes import c_int32, c_int64, c_void_p, py_object
 from typing import Any
 
 import numpy as np
 
 from ...errors import EngineError
+from ..calls.guard import signals_deferred
 from . import direct_call, llvm_code
 
 _VARIABLE = "PYOPS_DIRECT_CALLS"
@@ -49,7 +49,8 @@ def _problem() -> str:
     try:
         if not _is_known_layout():
             return "this Python or NumPy has another memory layout of its objects"
-        _code()
+        with signals_deferred():
+            _code()
     except ModuleNotFoundError:
         return 'llvmlite is not installed: pip install "onnx-pyops[llvm]"'
     except Exception as error:  # LLVM may not support this machine
@@ -57,14 +58,13 @@ def _problem() -> str:
     return ""
 
 
-@functools.cache
 def address_of(name: str) -> int:
     """Return the address of a function of `direct_call`, where there is no `problem`."""
-    return _code()(name)
+    return _code()[name]
 
 
 @functools.cache
-def _code() -> Callable[[str], int]:
+def _code() -> dict[str, int]:
     return llvm_code.compile_module(direct_call, _c_function)
 
 

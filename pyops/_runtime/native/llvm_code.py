@@ -235,8 +235,8 @@ def _translate(module: ModuleType) -> tuple[str, list[str]]:
 _kept: list[Any] = []
 
 
-def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> Callable[[str], int]:
-    """Compile a module's functions, or load their code from disk; return a function that gives the address of each.
+def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> dict[str, int]:
+    """Compile a module's functions, or load their code from disk; return the address of each.
 
     The code is never freed. Functions whose names begin with an underscore have no address.
 
@@ -269,8 +269,9 @@ def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> Call
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     _kept.append(engine)
-    address: Callable[[str], int] = engine.get_function_address
-    return address
+    # All of them now: llvmlite has a lock, which is lost where another thread sets an exception at the wrong instant.
+    functions = (name for name, item in vars(module).items() if getattr(item, "__module__", "") == module.__name__)
+    return {name: engine.get_function_address(name) for name in functions if not name.startswith("_")}
 
 
 def _read(path: Path) -> bytes | None:
