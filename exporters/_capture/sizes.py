@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from .._torch_private.tracing import asked_sizes
+from .._torch_private.tracing import asked_sizes, traced_frames
 from .._torch_private.trees import children, flatten, registering, unflatten
 from ..errors import ExportError
-from .calls import NOWHERE, Place, calling_place, in_torch
+from .calls import NOWHERE, Place, calling_place, in_torch, innermost
 
 _SYMBOL = re.compile(r"\bs\d+\b")  # torch's names of dynamic sizes: s0, s1, ...
 _EVALUATION = (torch.__file__, "/torch/fx/experimental/", "/exporters/_torch_private/", __file__)
@@ -58,18 +58,25 @@ def recorded_conditions() -> Iterator[dict[SizeCondition, None]]:
         if not symbols or not all(map(_SYMBOL.fullmatch, symbols)):
             return
         compares_remainder = getattr(violation, "rel_op", "==") not in ("==", "!=") and "Mod(" in str(violation)
-        if is_number or compares_remainder or _is_asked_by_code():
-            asked[SizeCondition(violation, calling_place())] = None
+        place = _asking_place()
+        if is_number or compares_remainder or place:
+            asked[SizeCondition(violation, place or calling_place())] = None
 
     with asked_sizes(ask):
         yield asked
 
 
-def _is_asked_by_code() -> bool:
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_stack(None)]
-    inner = list(itertools.takewhile(lambda file: any(part in file for part in _EVALUATION), files))
+def _asking_place() -> Place | None:
+    """Return the line outside of torch that asks for a condition; None if torch's own code asks."""
+    stack = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None)]
+    inner = list(itertools.takewhile(lambda frame: any(part in frame[0] for part in _EVALUATION), stack))
+    asking = stack[len(inner) :]
+    if "/torch/_dynamo/" in asking[0][0]:
+        asking = traced_frames()
     # Python code asks by the methods of torch.SymInt in torch/__init__.py, and C++ code does not.
-    return torch.__file__ in inner and not in_torch(files[len(inner)])
+    elif torch.__file__ not in [file for file, _ in inner]:
+        return None
+    return None if not asking or in_torch(asking[0][0]) else innermost(asking)
 
 
 def _spell(condition: Any) -> str:

@@ -178,6 +178,14 @@ def failed_evaluations(report: Callable[[Exception], None]) -> Iterator[None]:
         yield
 
 
+@guarded("torch._guards.TracingContext.extract_stack")
+def traced_frames() -> list[tuple[str, int]]:
+    """Return the file and the line of each frame of the code that TorchDynamo traces, the innermost first."""
+    from torch._guards import TracingContext
+
+    return [(frame.filename, frame.lineno or 0) for frame in reversed(TracingContext.extract_stack())]
+
+
 @guarded("torch.fx.experimental.sym_node.SymNode.evaluate")
 def _sym_nodes() -> Any:
     from torch.fx.experimental import sym_node

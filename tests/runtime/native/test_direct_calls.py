@@ -535,20 +535,20 @@ def test_the_code_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     folder = tmp_path / "cache"
     monkeypatch.setenv("PYOPS_CACHE_DIR", str(folder))
     compile_code = direct_code._code.__wrapped__
-    assert compile_code()("compute")
+    assert compile_code()["compute"]
     (file,) = folder.iterdir()
     whole = file.read_bytes()
     monkeypatch.setattr(llvm_code, "_write", lambda path, code: written.append(code))
     written: list[bytes] = []
-    assert compile_code()("compute")
+    assert compile_code()["compute"]
     assert not written
     for broken in (b"", whole[:-10], whole[:100] + b"\1" + whole[101:]):
         file.write_bytes(broken)
-        assert compile_code()("compute")
+        assert compile_code()["compute"]
         assert written.pop() == whole[32:]
     monkeypatch.undo()
     monkeypatch.setenv("PYOPS_CACHE_DIR", str(file / "below-a-file"))
-    assert compile_code()("compute")
+    assert compile_code()["compute"]
 
 
 def test_a_language_of_few_words() -> None:
