@@ -23,12 +23,14 @@ from .callbacks import as_tuple, conform, conform_all
 from .corrections import correct_numbers
 from .disk_cache import fingerprint, global_names, use_cache
 from .intrinsics import INNER, NarrowVectors
+from .read_only_inputs import keep_read_only
 from .specialization import Specialization
 from .texts import correct_texts
 from .vector_math import vectorised
 
 correct_numbers()
 correct_texts()
+keep_read_only()
 
 Types = tuple[Any, Any, Any]
 """The numba types of the three tuples that ``call`` takes: inputs, attribute values and out buffers."""

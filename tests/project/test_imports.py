@@ -30,6 +30,7 @@ OF_NUMBA = {
         "entry",
         "intrinsics",
         "machine_code",
+        "read_only_inputs",
         "texts",
         "vector_math",
     )
