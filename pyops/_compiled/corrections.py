@@ -17,8 +17,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.imputils import lower_cast
+from numba.core.targetconfig import ConfigStack
 from numba.core.typing import signature
-from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.core.typing.templates import AbstractTemplate, _OverloadFunctionTemplate, infer_global
 from numba.cpython import numbers
 from numba.extending import lower_builtin, register_jitable
 from numba.np import arraymath, arrayobj
@@ -147,6 +148,7 @@ def _integer_of_float(context: Any, builder: Any, given: Any, wanted: Any, value
     return builder.trunc(result, ir.IntType(bits)) if bits < result.type.width else result
 
 
+_numbas_decorator = _OverloadFunctionTemplate._get_jit_decorator
 _numbas_sizes, _numbas_median = map(register_jitable, (arrayobj.normalize_reshape_value, arraymath._median_inner))
 
 
@@ -177,6 +179,26 @@ def _median(a: Any) -> Any:
 overload(np.median, target="cpu")(_median)  # rather than numba's own, which compares NaN
 
 
+def _flat(numbas: Callable[..., Any]) -> Callable[..., Any]:
+    """Return numba's code for an index of ``x.flat``, with negative ones from the end, and bounds checked in debug."""
+
+    def indexed(context: Any, builder: Any, kind: Any, operands: Any) -> Any:
+        (flat, index, *value), (flats, given, *rest) = operands, kind.args
+        size = arrayobj.iternext_numpy_getitem_flat(context, builder, types.intp(flats), (flat,))
+        index = arrayobj.fix_integer_index(context, builder, given, index, size)
+        if context.enable_boundscheck:
+            cgutils.do_boundscheck(context, builder, index, size)
+        return numbas(context, builder, kind.return_type(flats, types.intp, *rest), (flat, index, *value))
+
+    return indexed
+
+
+def _get_decorator(self: Any) -> Any:
+    """Return numba's decorator for the code of an overload, which checks bounds if the calling function does."""
+    flags = ConfigStack.top_or_none()  # of the function that is being compiled
+    return functools.partial(_numbas_decorator(self), boundscheck=flags is not None and flags.boundscheck)
+
+
 class _WithLiteral(AbstractTemplate):  # type: ignore[misc]  # numba has no types
     """An operator or ufunc of uint64 and a number in the code, which is uint64 too; to numba it is int64."""
 
@@ -193,11 +215,11 @@ class _WithLiteral(AbstractTemplate):  # type: ignore[misc]  # numba has no type
 
 
 def correct_numbers() -> None:
-    """Replace numba's code for operators, casts and ufuncs.
+    """Replace numba's code for operators, casts, ufuncs and indices of ``x.flat``.
 
     It gives 0 for the lowest integer // -1, takes negative integers as unsigned ones in ``np.fmod`` and unsigned ones
     as signed ones in ``np.sign``, rounds uint64 to float64 in ``np.lcm``, and floors the rounded quotient in
-    ``np.floor_divide`` of floats.
+    ``np.floor_divide`` of floats. The code of its overloads checks no bounds, whatever the calling function does.
     """
     signed, integers, floats = "bhilq", "bhilqBHILQ", "fd"
     for ufunc, kinds, correct in (
@@ -229,6 +251,10 @@ def correct_numbers() -> None:
         for symbol in (operator.pow, operator.ipow):
             lower_builtin(symbol, types.Float, kind)(_power_of_float)
     lower_cast(types.Float, types.Integer)(_integer_of_float)
+    lower_builtin(operator.getitem, types.NumpyFlatType, types.Integer)(_flat(arrayobj.iternext_numpy_getitem))
+    write = arrayobj.iternext_numpy_getitem_any
+    lower_builtin(operator.setitem, types.NumpyFlatType, types.Integer, types.Any)(_flat(write))
+    _OverloadFunctionTemplate._get_jit_decorator = _get_decorator
     arrayobj.normalize_reshape_value = _normalize_sizes
     names = (*_OPERATORS, *(f"i{name}".rstrip("_") for name in _OPERATORS), *_COMPARISONS)
     symbols = [getattr(operator, name) for name in names]

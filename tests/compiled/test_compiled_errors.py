@@ -99,6 +99,47 @@ def test_debug_checks_the_bounds_of_indices() -> None:
     assert "out of bounds" in str(error)
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "y.flat[4] = 9",
+        "y.T.flat[-5] += 9",
+        "y[0] = x.flat[4]",
+        "y[0] = x.flat[np.uint64(2**64 - 1)]",
+        "y[0] = np.delete(x, np.array([4]))[0]",
+        *map(
+            exhaustive,
+            [
+                "y[0] = np.take_along_axis(x, np.array([[2]]), 0)[0, 0]",
+                "y[0] = x.T.flat[4]",
+                "y[0] = np.take(x, 4)",
+                "y[0] = np.take(x, np.array([4]))[0]",
+                "y[0] = x[np.array([2])][0]",
+                "y[0] = x[0, np.array([-3])]",
+                "y[0] = x[:, 2]",
+                "y[0] = x[1:][1]",
+                "y.ravel()[np.array([4])] = 9",
+                "y[2] += 9",
+                "y[np.uint8(200)] = 9",
+            ],
+        ),
+    ],
+)
+def test_debug_checks_the_bounds_of_indices_of_all_kinds(code: str) -> None:
+    code = f"y = x.copy(); {code}; return y"
+    x = np.ones((2, 2), np.float32)
+    kernel_that_does(code).compile(x)  # numba keeps what it compiles without checks
+    with pytest.raises(IndexError):
+        kernel_that_does(code, compile="debug")(x)
+
+
+@pytest.mark.parametrize("compile", [True, "debug"])
+def test_a_negative_index_of_flat_counts_from_the_end(compile: Any) -> None:
+    x = np.array([[1, 2], [3, 4]], np.float32)
+    code = "y = x.copy(); y.T.flat[-1] = x.flat[-2] + x.T.flat[-3] + x.flat[np.int8(-1)]; return y"
+    assert kernel_that_does(code, compile=compile)(x).tolist() == [[1, 2], [3, 10]]
+
+
 def test_an_input_is_read_only() -> None:
     @onnx_op("compiled::Write", compile=True)
     def write(x: F32) -> F32:
@@ -173,10 +214,10 @@ WRITES = [
 ]
 
 
-def kernel_that_does(code: str) -> Any:
+def kernel_that_does(code: str, compile: Any = True) -> Any:
     names: dict[str, Any] = globals() | {"__name__": "writes"}
     exec(f"def k(x: F32) -> F32:\n    {code}\n    return x + np.float32(0)", names)
-    return onnx_op("compiled::Writes", compile=True)(names["k"])
+    return onnx_op("compiled::Writes", compile=compile)(names["k"])
 
 
 @pytest.mark.parametrize("code", WRITES)
