@@ -9,15 +9,19 @@ import itertools
 import math
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import pyops
 from pyops import onnx_op
 from pyops.errors import CompileError
+from pyops.testing import Sample
+from tests.building.plain import plain_results
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOATS = ["float32", "float64"]
@@ -172,7 +176,7 @@ class Case:
         if self.form == "reductions":
             return [(vector,) for vector in vectors(self.dtype)]
         x, y = pairs(self.dtype)
-        kept = eval(self.rows[0].where or "True", {"x": x, "y": y}) & np.ones(x.shape, bool)
+        kept = eval(self.rows[0].where or "True", {"np": np, "x": x, "y": y}) & np.ones(x.shape, bool)
         return [(x[kept], y[kept])] if kept.any() else []
 
     def source(self, results: Sequence[str]) -> str:
@@ -219,40 +223,63 @@ def failures(case: Case) -> Iterator[str]:
         expected = [case.expected(arguments) for arguments in calls]
         if not calls:
             return
-        results = [item.dtype for item in expected[0]]
-        names = ["float32" if result == np.float16 else str(result) for result in results]
-        try:
-            kernel = compiled(case.source(names), case.dtype, names)
-            kernel.compile(*calls[0])
-        except CompileError as error:
-            if len(case.rows) == 1:
-                yield f"{case.rows[0].code} of {case.dtype} ({case.form}): {error}"
-            else:
-                for row in case.rows:
-                    yield from failures(Case(case.form, case.dtype, (row,)))
-            return
+        kernel = compiled(case, expected[0], "numbers::Kernel")
         for arguments, wanted in zip(calls, expected, strict=True):
             try:
                 given: Any = kernel(*arguments)
+            except CompileError as error:
+                if len(case.rows) == 1:
+                    yield f"{case.rows[0].code} of {case.dtype} ({case.form}): {error}"
+                else:
+                    for row in case.rows:
+                        yield from failures(Case(case.form, case.dtype, (row,)))
+                return
             except Exception as error:
                 given = [type(error)] * len(case.rows)
-            for row, a, b in zip(case.rows, given, wanted, strict=True):
-                if problem := difference(a, b, row.exact, case.form):
-                    at, text = problem
-                    values = arguments if case.form == "reductions" else [item[at] for item in arguments]
-                    yield f"{row.code} of {case.dtype} ({case.form}): {', '.join(map(str, values))}: {text}"
+            yield from problems(case, arguments, given, wanted)
 
 
-def compiled(source: str, dtype: str, results: Sequence[str]) -> Callable[..., Any]:
-    """Return a compiled kernel from its source, by the types of its inputs and outputs."""
+def library_failures(seed: int, count: int, folder: Path) -> Iterator[str]:
+    """Build one library of the kernels of random cases; return a line about each expression that is not NumPy's."""
+    kernels, samples, expected = [], [], []
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        for case in random.Random(seed).sample([case for case in cases() if case.arguments()], count):
+            calls = [(arguments, case.expected(arguments)) for arguments in case.arguments()]
+            # What one expression raises is what the kernel raises.
+            calls = [call for call in calls if not any(isinstance(item, type) for item in call[1])]
+            if calls:
+                kernels.append(compiled(case, calls[0][1], f"numbers{seed}::Kernel{len(kernels)}"))
+                samples += [Sample(kernels[-1], *arguments) for arguments, _ in calls]
+                expected += [(case, *call) for call in calls]
+        pyops.build(folder / "lib.so", examples=samples, cpu="native")
+    for answer, (case, arguments, items) in zip(plain_results(folder / "lib.so", samples), expected, strict=True):
+        if isinstance(answer, str):
+            yield f"{case}: {answer}"
+        else:
+            yield from problems(case, arguments, answer, items)
+
+
+def problems(case: Case, arguments: Sequence[NDArray[Any]], given: Any, wanted: Any) -> Iterator[str]:
+    """Return a line about each result of a kernel that is not the one wanted."""
+    for row, a, b in zip(case.rows, given, wanted, strict=True):
+        if problem := difference(a, b, row.exact, case.form):
+            at, text = problem
+            values = arguments if case.form == "reductions" else [item[at] for item in arguments]
+            yield f"{row.code} of {case.dtype} ({case.form}): {', '.join(map(str, values))}: {text}"
+
+
+def compiled(case: Case, expected: Iterable[Any], name: str) -> pyops.Op:
+    """Return the compiled kernel of a case; its outputs have the types of the expected ones."""
+    results = ["float32" if item.dtype == np.float16 else str(item.dtype) for item in expected]
     names: dict[str, Any] = {"np": np, "math": math}
-    exec(source, names)
+    exec(case.source(results), names)
     kernel = names["kernel"]
     outputs = tuple(NDArray[np.dtype(result).type] for result in results)
     inputs = kernel.__code__.co_varnames[: kernel.__code__.co_argcount]
-    kernel.__annotations__ = dict.fromkeys(inputs, NDArray[np.dtype(dtype).type])
+    kernel.__annotations__ = dict.fromkeys(inputs, NDArray[np.dtype(case.dtype).type])
     kernel.__annotations__["return"] = tuple[outputs]  # type: ignore[valid-type]
-    return onnx_op("numbers::Kernel", compile=True)(kernel)
+    return onnx_op(name, compile=True)(kernel)
 
 
 def difference(given: Any, wanted: Any, exact: bool, form: str) -> tuple[int, str] | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.stress.compiled_numbers import DTYPES, TABLES, cases, failures, program
+from tests.stress.compiled_numbers import DTYPES, TABLES, cases, failures, library_failures, program
 
 pytestmark = pytest.mark.stress
 
@@ -21,4 +23,10 @@ def test_each_function_gives_numpys_numbers(form: str, dtype: str) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_expressions_give_numpys_numbers(seed: int) -> None:
     found = list(failures(program(seed)))
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_library_gives_numpys_numbers(seed: int, tmp_path: Path) -> None:
+    found = list(library_failures(seed, 16, tmp_path))
     assert not found, "\n".join(found)
