@@ -27,9 +27,12 @@ from numba.np.ufunc_db import get_ufunc_info
 
 from .intrinsics import overload
 
-_OPERATORS = ("add", "sub", "mul", "floordiv", "mod", "pow", "and_", "or_", "xor")
+_OPERATORS = ("add", "sub", "mul", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_", "xor")
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_UFUNCS = "add subtract multiply floor_divide remainder power bitwise_and bitwise_or bitwise_xor maximum minimum"
+_UFUNCS = (
+    "add subtract multiply floor_divide remainder divmod fmod power left_shift right_shift bitwise_and bitwise_or "
+    "bitwise_xor gcd lcm maximum minimum"
+)
 
 
 def _without_overflow(divide: Callable[..., Any]) -> Callable[..., Any]:
@@ -258,5 +261,5 @@ def correct_numbers() -> None:
     arrayobj.normalize_reshape_value = _normalize_sizes
     names = (*_OPERATORS, *(f"i{name}".rstrip("_") for name in _OPERATORS), *_COMPARISONS)
     symbols = [getattr(operator, name) for name in names]
-    for symbol in (*symbols, *(getattr(np, name) for name in _UFUNCS.split())):
+    for symbol in (*symbols, divmod, *(getattr(np, name) for name in _UFUNCS.split())):
         infer_global(symbol)(_WithLiteral)

@@ -255,11 +255,12 @@ def test_uint64_and_a_number_in_the_code() -> None:
     U64 = NDArray[np.uint64]
 
     @onnx_op("compiled::WithNumber", compile=True)
-    def with_number(x: U64) -> tuple[U64, U64, U64, U64, NDArray[np.bool_]]:
+    def with_number(x: U64) -> tuple[U64, U64, U64, U64, U64, U64, U64, NDArray[np.bool_]]:
         each = np.empty_like(x)
         for i in range(x.size):
-            each[i] = (x[i] - 1) // 2 + 3 * x[i] % 7
-        return x // 2, np.remainder(x + 1, 10), 3 * x, each, x > 2**53
+            each[i] = (x[i] - 1) // 2 + 3 * x[i] % 7 + divmod(x[i], 3)[1] + (x[i] >> 60)
+        shifted = (x << 3) ^ np.right_shift(x, 3) ^ np.lcm(3, np.gcd(x, 15))
+        return x // 2, np.remainder(x + 1, 10), 3 * x, np.fmod(x, 7), np.divmod(x, 3)[0], shifted, each, x > 2**53
 
     x = np.array([2**64 - 1, 2**63 - 1, 2**63, 2**53 + 1, 5], np.uint64)
     with np.errstate(over="ignore"):
