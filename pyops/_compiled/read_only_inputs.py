@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from numba import types
 from numba.core import errors
 from numba.core.imputils import lower_cast
@@ -14,6 +15,8 @@ from numba.core.typing.collections import SetItemSequence
 from numba.core.typing.npydecl import NumpyRulesInplaceArrayOperator
 from numba.extending import intrinsic
 from numba.np import arrayobj, linalg
+
+from .intrinsics import overload
 
 _AS_LAYOUT = arrayobj._as_layout_array_intrinsic._defn
 
@@ -55,6 +58,14 @@ def _views(self: Any) -> Any:
     return [types.Array(dtype, 0, "C", readonly=mark) for dtype, mark in zip(self.dtypes, marks, strict=True)]
 
 
+def _nan_to_num(x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """Type ``np.nan_to_num`` of a read-only array: numba's own takes the copy that it writes to for read-only too."""
+    copies = getattr(copy, "literal_value", getattr(copy, "value", copy is True))  # a constant, a default or neither
+    if not copies or not isinstance(x, types.Array) or x.mutable:
+        return None
+    return lambda x, copy=True, nan=0.0, posinf=None, neginf=None: np.nan_to_num(x.copy(), False, nan, posinf, neginf)
+
+
 def keep_read_only() -> None:
     """Make numba keep the read-only mark of arrays, in all that this process compiles from now on.
 
@@ -76,3 +87,4 @@ def keep_read_only() -> None:
         if getattr(template, "_overload_func", None) is dot:
             template._overload_func = staticmethod(typed_dot)
     lower_cast(types.Array, types.Array)(_cast_array)
+    overload(np.nan_to_num, target="cpu", prefer_literal=True)(_nan_to_num)

@@ -172,6 +172,7 @@ WRITES = [
     "x.T.flat[0] = 9",
     "np.fill_diagonal(x, 9)",
     "np.dot(x, x, x)",
+    "np.nan_to_num(x, copy=False)",
     "np.dot(x, x[0], out=x[1])",
     "for v in np.nditer(x): v[()] = 9",
     "for v in np.nditer((x, x + 1)): v[0][()] = 9",
@@ -198,7 +199,6 @@ WRITES = [
             "np.round(x, 0, x)",
             "np.clip(x, 2, 3, x)",
             "np.outer(x[0], x[1], x)",
-            "np.nan_to_num(x, False)",
             "np.random.shuffle(x)",
             "x += 9",
             "np.expand_dims(x, 0)[0] = 9",
@@ -234,6 +234,7 @@ def test_no_way_of_writing_to_an_input_compiles(code: str) -> None:
         "y = np.ascontiguousarray(x[:, 0]); y[0] = 9; y = np.ascontiguousarray(x[:, ::1]); y[0] = 9",
         "y = np.asfortranarray(x); y[0] = 9; np.ascontiguousarray(x.T)[0] = 9",
         "y = x.copy(); y.flat[0] = 9; np.dot(x, x, y); np.ascontiguousarray(y)[0] = 9",
+        "y = np.nan_to_num(x); y[0] = 9; np.nan_to_num(x.T, True, 1)[0] = 9; np.nan_to_num(y, False)",
         "y = x + 1; Box(y).a[0] = 9\n    for v in np.nditer(y): v[()] = 9",
     ],
 )
