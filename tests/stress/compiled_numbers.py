@@ -106,7 +106,8 @@ ELEMENTS = [
     *_rows("iuf", *_calls("maximum minimum", "x, y"), where="(x != 0) | (y != 0)"),
     *_rows("iu", *_calls("gcd lcm left_shift right_shift", "x, y")),
     *_rows("biuf", *[f"np.{dtype}(x)" for dtype in DTYPES[1:] if dtype != "uint32"]),
-    *_rows("biuf", "bool(x)", "float(x)"),
+    *_rows("biuf", "bool(x)"),
+    *_rows("iuf", "float(x)"),  # numba has none of bool
     *_rows("biu", "int(x)", "math.isnan(x)", "math.isfinite(x)"),
     *_rows("f", "math.isnan(x)", "math.isinf(x)", "math.isfinite(x)", *_calls("sqrt floor ceil trunc", "x")),
     *_rows("f", *_calls("exp log sin", "x"), "np.hypot(x, y)", exact=False),
