@@ -19,7 +19,7 @@ from numba import types
 
 from .intrinsics import INNER, in_register, larger, overload, smaller
 
-_float, _int, _NARROW = np.float32, np.int32, (np.int8, np.int16, np.uint8, np.uint16)
+_float, _int, _NARROW = np.float32, np.int32, (np.bool_, np.int8, np.int16, np.uint8, np.uint16)
 _LOG2_E = _float(1.44269504088896341)
 # log(2) in two parts; the high part has few significant bits, so that its product with k is exact.
 _LOG_2_HIGH, _LOG_2_LOW = _float(0.693359375), _float(-2.12194440e-4)

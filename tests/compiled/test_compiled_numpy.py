@@ -283,13 +283,13 @@ def test_medians_with_nan() -> None:
 def test_functions_of_math_of_narrow_and_of_large_integers() -> None:
     @onnx_op("compiled::NarrowExp", compile=True)
     def narrow(x: NDArray[np.int8]) -> NDArray[np.float64]:
-        return np.array([math.exp(x[0]), math.exp(x[1])])
+        return np.array([math.exp(x[0]), math.exp(x[1]), math.exp(x[0] > 0)])
 
     @onnx_op("compiled::LargeHypot", compile=True)
     def large(x: NDArray[np.uint64]) -> NDArray[np.float64]:
         return np.array([math.hypot(x[0], x[1])])
 
-    np.testing.assert_allclose(narrow(np.array([1, -3], np.int8)), np.exp([1, -3]), rtol=1e-15)
+    np.testing.assert_allclose(narrow(np.array([1, -3], np.int8)), np.exp([1, -3, 1]), rtol=1e-15)
     np.testing.assert_allclose(large(np.array([2**64 - 1, 1], np.uint64)), [2.0**64])
 
 
