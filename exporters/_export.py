@@ -25,6 +25,7 @@ from ._capture.sizes import (
     size_conditions,
     size_names,
 )
+from ._capture.sources import random_calls
 from ._finishing.program import Model, Program
 from ._finishing.size_checks import add_size_checks
 from ._guards import guard
@@ -190,6 +191,7 @@ def export(
                 # torch gives no names if an argument is not a tensor.
                 program.rename_axes(size_names(program.exported_program, model, *called_with))
             _tell_decisions(program, decisions, guards)
+            _warn_of_draws(program)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         args_of_verify = None if brings_arguments else args
@@ -297,5 +299,19 @@ def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...], gu
         warn(
             f"the export fixed {count} of the model's Python code as in a run with the example arguments{runs}\n"
             f"{summarize(decisions)}",
+            CaptureWarning,
+        )
+
+
+def _warn_of_draws(program: Program) -> None:
+    """Warn if the exported model draws random numbers, which are not those of torch."""
+    assert program.exported_program is not None
+    calls = random_calls(program.exported_program)
+    if calls:
+        shown = calls if len(calls) <= 2 else [calls[0], f"and {len(calls) - 1} more"]
+        lines = "\n  ".join(shown)
+        warn(
+            "the exported model draws random numbers: others in each run, and others than torch, whatever its seed; "
+            f"to get the same ones, make them an input of the model\n  {lines}",
             CaptureWarning,
         )

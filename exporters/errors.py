@@ -32,7 +32,7 @@ class NoTranslationError(ExportError):
 
 
 class CaptureWarning(UserWarning):
-    """An exported model agrees with the torch model only while the values that the capture fixed stay the same.
+    """An exported model may differ from the torch model: its capture fixed values, or it draws random numbers.
 
     Examples
     --------

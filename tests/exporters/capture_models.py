@@ -94,6 +94,22 @@ def if_on_chance(model, x):
     return x
 
 
+def draws_one(model, x):
+    torch.manual_seed(0)
+    return x @ torch.randn(3, 4)
+
+
+def draws_dropout(model, x):
+    dropped = nn.functional.dropout(x, 0.3, model.training)
+    return nn.functional.dropout(dropped, 0.5, False)
+
+
+def draws_many(model, x):
+    x = x + torch.empty(3).normal_()
+    x = x + torch.rand_like(x)
+    return torch.bernoulli(x.sigmoid())
+
+
 def if_on_a_number(model, x):
     if torch.tensor(3) > 2:
         return x + 1

@@ -1,11 +1,13 @@
 """Capture of models whose Python code depends on values: what is fixed is listed, recorded, warned of and guarded."""
 
+import re
 import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional
 
 import exporters
 import pyops
@@ -178,6 +180,59 @@ def test_what_was_fixed_is_told_recorded_and_shown(tmp_path):
     report = inspect(tmp_path / "model.onnx")
     assert report.decisions == (expected,)
     assert expected in str(report)
+
+
+@pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode:UserWarning")
+@pytest.mark.parametrize("way", ["export", exhaustive("trace"), exhaustive("captured by the user")])
+@pytest.mark.parametrize("name", ["one", "dropout", "many"])
+def test_random_numbers_are_told_with_their_lines(name, way):
+    model, options = Affine(getattr(models, f"draws_{name}")).train(), {"capture": way}
+    if way == "captured by the user":
+        model, options = torch.export.export(model, (X,)), {}
+    with pytest.warns(CaptureWarning, match="the exported model draws random numbers: others in each run") as told:
+        exporters.export(model, (X,), verbose=False, **options)
+    (text,) = [str(item.message) for item in told if item.category is CaptureWarning]
+    assert {item.filename for item in told if item.category is CaptureWarning} == {__file__}
+    first, *others = text.splitlines()[1:]
+    call, line, more = {
+        "one": ("aten.randn.default", "return x @ torch.randn(3, 4)", []),
+        "dropout": ("aten.native_dropout.default", "dropped = nn.functional.dropout(x, 0.3, model.training)", []),
+        "many": ("aten.normal_functional.default", "x = x + torch.empty(3).normal_()", ["  and 2 more"]),
+    }[name]
+    if way == "captured by the user":  # torch then keeps only the lines of modules
+        line = "return self.function(self, *args)"
+    assert re.fullmatch(rf"  {re.escape(call)} at .*capture_models\.py:\d+: {re.escape(line)}", first)
+    assert others == more
+
+
+def test_random_numbers_in_branches_are_told():
+    def drawn(x):
+        return x + torch.rand(3)
+
+    model = Affine(lambda module, x: torch.cond(x.sum() > 0, drawn, torch.neg, (x,)))
+    with pytest.warns(CaptureWarning, match=r"  aten.rand.default at .*: return x \+ torch.rand\(3\)$"):
+        exporters.export(model, (X,), verbose=False)
+
+
+NOT_RANDOM = {
+    "dropout for evaluation": lambda x: functional.dropout(x, 0.5, False),
+    "dropout of nothing": lambda x: functional.dropout(x, 0.0, True),
+    "dropout of everything": lambda x: torch.native_dropout(x, 1.0, True)[0],
+    "attention": lambda x: functional.scaled_dot_product_attention(x, x, x),
+    "leaky": lambda x: functional.rrelu(x),
+    "never used": lambda x: (torch.rand(()), x + 1)[1],
+    "seeded": lambda x: (torch.manual_seed(0), x + 1)[1],
+}
+
+
+@pytest.mark.parametrize("name", NOT_RANDOM)
+@pytest.mark.parametrize("capture", ["export", exhaustive("trace")])
+def test_nothing_is_told_where_nothing_is_drawn(name, capture):
+    module = Affine(lambda module, x: NOT_RANDOM[name](x))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CaptureWarning)
+        program = exporters.export(module, (X,), verbose=False, capture=capture)
+    assert exporters.verify(module, (X,), program).ok
 
 
 def test_nothing_is_told_where_nothing_is_fixed():

@@ -192,6 +192,7 @@ def test_dynamic_axes_stay_dynamic(axes):
     assert program.model_proto.graph.input[0].name == "x"
 
 
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 def test_equal_random_calls_are_two(model):
     program = exporters.export(
         model(lambda x: (torch._standard_gamma(x), torch._standard_gamma(x))), (rand(3) + 1,), fallback=True, **QUIET
@@ -200,6 +201,7 @@ def test_equal_random_calls_are_two(model):
     assert first != second
 
 
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 def test_a_model_that_writes_to_its_input(model):
     x = torch.ones(3, dtype=torch.complex64)
     program = exporters.export(model(lambda x: x.uniform_(2, 3)), (x.clone(),), fallback=True, **QUIET)

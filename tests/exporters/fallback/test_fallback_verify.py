@@ -164,12 +164,14 @@ def test_the_session_fills_nodes_after_those_that_fell_back(model):
     assert exporters.verify(module, args, program, fill_missing=True).ok
 
 
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 def test_random_operators_are_not_compared(model):
     program = export(model(lambda x: torch.rand_like(x) * 0 + x), (rand(3),))
     assert program.fallbacks == ()
     assert np.isfinite(program(rand(3))[0].numpy()).all()
 
 
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 def test_random_operators_that_are_refused_fall_back(model):
     module = model(lambda x: torch.multinomial(x, 1))
     program = export(module, (rand(3, dtype=torch.float64),))

@@ -195,6 +195,7 @@ def test_convolutions_of_extremes():
 
 
 @pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode:UserWarning")
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 def test_equal_dropouts_draw_their_own_numbers(model):
     module = model(lambda x: functional.dropout(x, 0.5, True) - functional.dropout(x, 0.5, True)).train()
     program = exporters.export(module, (torch.ones(1000),), verbose=False)

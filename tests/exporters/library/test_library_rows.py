@@ -269,6 +269,7 @@ def test_means_of_adaptive_windows(model, x):
     assert exporters.verify(module, args=(x,)).ok
 
 
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 def test_random_numbers_of_float16_are_torchs(model):
     module = model(lambda x: (torch.rand(x.shape[0], 500, dtype=x.dtype), torch.randn(2, 500, dtype=x.dtype)))
     program = exporters.export(
