@@ -123,6 +123,42 @@ def test_gradients_of_float32_are_good_to_a_percent():
     assert not check(cube, X, checks="torch_gradients", raise_exception=False).ok
 
 
+def test_inputs_for_which_a_formula_returns_none_have_no_gradients():
+    @onnx_op("checked.torch::Lookup")
+    def lookup(table: NDArray[T], position: NDArray[T], *further: NDArray[T]) -> NDArray[T]:
+        return sum(further, table * np.round(position))
+
+    lookup.register_shape_inference(lambda table, position, *further: table)
+    torch_lookup = exporters.custom_op(lookup, "checked_torch::lookup")
+
+    def formula(factor, of_position, of_further):
+        def backward(ctx, grad):
+            return grad * factor * ctx.saved_tensors[0].round(), of_position, [of_further(grad)] * 2
+
+        torch_lookup.register_autograd(
+            backward, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[1])
+        )
+        table, position = np.array([1.0, 2.0, 3.0]), np.array([1.0, 2.0, 4.0])
+        return check(lookup, table, position, table, table, checks="torch_gradients", raise_exception=False)
+
+    def checked(*arguments):
+        return formula(*arguments)["torch_gradients"]
+
+    result = checked(1, None, lambda grad: grad)
+    assert (result.status, result.reason) == ("passed", "the formula has none for position")
+    result = checked(1, None, lambda grad: None)
+    assert (result.status, result.reason) == ("passed", "the formula has none for position, further")
+    assert "Jacobian mismatch" in checked(2, None, lambda grad: None).reason
+    assert "Jacobian mismatch" in checked(1, None, lambda grad: 2 * grad).reason
+
+
+def test_a_formula_that_returns_none_for_all_inputs_is_compared(op):
+    power = exporters.custom_op(op, "checked_torch::none_for_all")
+    power.register_autograd(lambda ctx, grad: (None, None))
+    report = check(op, X, X, checks="torch_gradients", raise_exception=False)
+    assert "Jacobian mismatch" in report["torch_gradients"].reason
+
+
 def test_what_has_no_gradients_says_so():
     op_db_shapes.register_all()
     reasons = {
