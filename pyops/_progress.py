@@ -1,4 +1,4 @@
-"""Progress of long operations, in a terminal or in a notebook, if rich is installed."""
+"""Progress of long operations: in a terminal or in a notebook, if rich is installed, and otherwise as lines of text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
@@ -18,12 +18,17 @@ DELAY = 2.0
 
 
 @contextmanager
-def progress(what: str) -> Iterator[None]:
+def progress(what: str, piped: bool = False) -> Iterator[None]:
     """Show on stderr what the block does, after two seconds and until it ends.
 
     Blocks within it share its line.
+
+    Parameters
+    ----------
+    piped : bool
+        Whether to write lines of text where stderr is neither a terminal nor a notebook's.
     """
-    if _line.get() is not None or not is_watched():
+    if _line.get() is not None or not (is_watched() or piped):
         step(what)
         yield
         return
@@ -43,11 +48,17 @@ def step(what: str, done: int = 0, total: int = 0) -> None:
         line.doing = f"{what}: {done} of {total}" if total else what
 
 
-def track(items: Sequence[T], what: str) -> Iterator[T]:
-    """Yield the items, and show in the current `progress` how many are done, but not the steps within one."""
+def track(items: Sequence[T], what: str, named: bool = False) -> Iterator[T]:
+    """Yield the items, and show in the current `progress` how many are done, but not the steps within one.
+
+    Parameters
+    ----------
+    named : bool
+        Whether to show which item is next, too.
+    """
     line = _line.get()
     for done, item in enumerate(items):
-        step(what, done, len(items))
+        step(f"{what}, {item}" if named else what, done, len(items))
         if line is not None:
             line.tracking = True
         yield item
@@ -71,12 +82,16 @@ class _Line:
         self.tracking = False
         self._began = time.monotonic()
         self._live: Any = None
+        self._stream = sys.stderr  # which the block may replace
         # In a notebook the context says to which cell the line belongs.
         self._timer = threading.Timer(DELAY, copy_context().run, [self._draw])
         self._timer.daemon = True
         self._timer.start()
 
     def _draw(self) -> None:
+        if not is_watched():
+            self._write()
+            return
         try:
             from rich.console import Console
             from rich.live import Live
@@ -89,11 +104,23 @@ class _Line:
             self._live = Live(self, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
             self._live.start()
 
+    def _write(self) -> None:
+        written = ""
+        while not self._timer.finished.is_set():
+            if self.doing != written:
+                written = self.doing
+                with suppress(AttributeError, OSError, ValueError):  # as in `is_watched`, or nobody reads it any more
+                    self._stream.write(f"{self}\n")
+                    self._stream.flush()
+            self._timer.finished.wait(DELAY)
+
+    def __str__(self) -> str:
+        return f"{self.doing} ({time.monotonic() - self._began:.0f} s)"
+
     def __rich__(self) -> Any:
         from rich.text import Text
 
-        text = f"{self.doing} ({time.monotonic() - self._began:.0f} s)"
-        return Text(text, no_wrap=True, overflow="ellipsis")
+        return Text(str(self), no_wrap=True, overflow="ellipsis")
 
     def remove(self) -> None:
         """Remove the line."""

@@ -72,6 +72,29 @@ def test_what_is_done_soon_shows_nothing(terminal: Terminal, monkeypatch: pytest
     assert not terminal.getvalue()
 
 
+def test_lines_of_text_are_written_where_nobody_watches(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "isatty", lambda: False)
+    with redirect_stderr(terminal), progress("checking", piped=True):
+        terminal.waits_for("checking (0 s)\n")
+        for item in track(["this", "that"], "checking it", named=True):
+            with redirect_stderr(None), progress("exporting"):
+                terminal.waits_for(f"checking it, {item}: ")
+    lines = terminal.getvalue().splitlines()
+    assert [line.rpartition(" (")[0] for line in lines] == [
+        "checking",
+        *(f"checking it, {item}: {done} of 2" for done, item in enumerate(["this", "that"])),
+    ]
+
+
+def test_a_stream_that_cannot_be_written_to_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_progress, "DELAY", 0.01)
+    closed = io.StringIO()
+    closed.close()
+    for stream in (closed, None):
+        with redirect_stderr(stream), progress("checking", piped=True):
+            time.sleep(0.1)
+
+
 def test_an_error_removes_the_line_too(terminal: Terminal) -> None:
     def interrupted() -> None:
         with shown(terminal, "exporting"):

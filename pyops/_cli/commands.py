@@ -187,10 +187,9 @@ def check_op(
     import_modules(modules)
     found = find_op(op)
     named = read_attributes(found.signature, attributes)
-    with progress(f"checking {found.signature.qualified_name}"):
-        given = as_call(found.signature, read_arrays(inputs)) if inputs else None
-        sample = example(found, named) if given is None else Sample(found, *given, **named)
-        report = check(sample, checks=checks, generate=generate, raise_exception=False)
+    given = as_call(found.signature, read_arrays(inputs)) if inputs else None
+    sample = example(found, named) if given is None else Sample(found, *given, **named)
+    report = check(sample, checks=checks, generate=generate, raise_exception=False)
     results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
     data = {"op": found.signature.qualified_name, "ok": report.ok, "checks": results}
     return Answer(str(report).splitlines(), data, report.ok)

@@ -6,6 +6,7 @@ import fnmatch
 import functools
 import importlib
 import math
+import os
 from collections.abc import Collection, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 from .._ops import adoption, registry
 from .._ops.op import AnyOp, Op
+from .._progress import progress, track
 from .._schema.attribute import Attribute, AttributeKind
 from .._schema.dtypes import DType
 from ..errors import InputError, MissingDependencyError
@@ -56,7 +58,8 @@ def check(
 
     A check that cannot run (no shape function, torch is not installed, ...) is "not run" in the report, with the
     reason. Some checks derive other inputs from those given (of size 0, without dimensions); a kernel may reject
-    these with an exception, which the report notes.
+    these with an exception, which the report notes. If the checks take longer than two seconds, stderr shows which one
+    runs.
 
     Parameters
     ----------
@@ -123,7 +126,9 @@ def check(
         )
     if generate != 0:
         importlib.import_module("pyops.testing.strategies")  # which says how to install hypothesis
-    results = _run(Case(sample, generate, rtol, atol), wanted)
+    # In a test, pytest would show the lines with a failure.
+    with progress("checking", piped="PYTEST_CURRENT_TEST" not in os.environ):
+        results = _run(Case(sample, generate, rtol, atol), wanted)
     report = CheckReport(
         subject, [result for name, result in results.items() if name in wanted or result.status == "failed"]
     )
@@ -238,9 +243,9 @@ def _run(case: Case, wanted: Collection[str]) -> dict[str, CheckResult]:
         results[name] = CheckResult(name, "not run", f"{needed} failed") if needed else _result(name, check, case)
         return name if results[name].status == "failed" else needed
 
-    for name in CHECKS:
-        if name in wanted:
-            failed(name)
+    requested = [name for name in CHECKS if name in wanted]
+    for name in track(requested, f"checking {case.signature.qualified_name}", named=True):
+        failed(name)
     return {name: results[name] for name in CHECKS if name in results}
 
 

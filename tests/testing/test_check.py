@@ -101,6 +101,30 @@ def test_what_failed_stands_before_what_is_not_run():
     ]
 
 
+SLOW = """
+import os, time, numpy as np
+from numpy.typing import NDArray
+from pyops import _progress, onnx_op
+from pyops.testing import check
+
+@onnx_op("checked::Slow")
+def slow(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    time.sleep(0.3)
+    return x
+
+_progress.DELAY = 0.05
+in_test = os.environ.pop("PYTEST_CURRENT_TEST")
+check(slow, np.ones(2, np.float32), checks=["outputs", "repeatable"])
+os.environ["PYTEST_CURRENT_TEST"] = in_test
+check(slow, np.ones(3, np.float32), checks=["inputs_unchanged"])
+"""
+
+
+def test_what_takes_long_is_told_in_a_pipe_and_not_to_pytest():
+    told = [line.rpartition(" (")[0] for line in run_plain_script(SLOW, "").splitlines()]
+    assert told[-2:] == ["checking checked::Slow, outputs: 0 of 2", "checking checked::Slow, repeatable: 1 of 2"]
+
+
 def test_torch_logs_nothing_into_the_test(op, caplog):
     pytest.importorskip("torch")
     pytest.importorskip("onnxscript")
