@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--pyops-check",
         action="store_true",
         help="also run pyops.testing.check on every op that is declared once tests are collected: on the samples that "
-        "tests are parametrized with, or else on generated inputs",
+        "tests are parametrized with and of the strategies that are registered for ops, or else on generated inputs",
     )
 
 
@@ -108,15 +108,16 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     from ._display.op_table import list_ops
     from .testing import Sample
 
-    samples: dict[Any, dict[str, Sample]] = {}
+    samples: dict[Any, dict[str, Sample | None]] = {}
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         for sample in parameters:
             if isinstance(sample, Sample):
                 samples.setdefault(sample.op, {}).setdefault(sample.id, sample)
     for op in list_ops():
+        given = samples.get(op, {}) | ({"": None} if op.samples or op not in samples else {})
         version = "" if op.version == 1 else f"-{op.version}"
-        for name, sample in samples.get(op, {"": None}).items():
+        for name, sample in given.items():
             id = f"{op.domain}::{op.name}{version}{f'[{name}]' if name else ''}"
             items.append(_Check.from_parent(session, name=id, nodeid=f"pyops-check::{id}", call=sample or op))
 
@@ -129,14 +130,14 @@ class _Check(pytest.Item):
         self._call = call
 
     def runtest(self) -> None:
-        """Run the checks, or skip them if no inputs can be generated for the op."""
+        """Run the checks, or skip them if no inputs can be generated from the op's signature."""
         from ._ops.op import Op
         from .errors import InputError
         from .testing import check
         from .testing._check import example
 
         sample = self._call
-        if isinstance(sample, Op):
+        if isinstance(sample, Op) and sample.samples is None:
             try:
                 sample = example(sample, {})
             except InputError as error:

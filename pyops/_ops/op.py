@@ -92,6 +92,8 @@ class Op(Generic[P, R]):
         The function registered with `register_shape_inference`.
     setup : callable or None
         The function registered with `register_setup`.
+    samples : callable or None
+        The function registered with `register_samples`.
 
     Examples
     --------
@@ -112,6 +114,7 @@ class Op(Generic[P, R]):
     host_inputs: tuple[str, ...]
     shape_function: Callable[..., Any] | None
     setup: Callable[..., Any] | None
+    samples: Callable[[], Any] | None = None
 
     def __init__(
         self,
@@ -315,6 +318,29 @@ class Op(Generic[P, R]):
         self.signature.check_setup(function)
         self.setup = function
         self._revision.value += 1
+        return function
+
+    def register_samples(self, function: F) -> F:
+        """Register the decorated function as the one that returns a strategy for samples of the op.
+
+        `pyops.testing.check` without inputs, ``pyops check`` and ``pytest --pyops-check`` check the samples that
+        it generates. The function takes no arguments, and hypothesis is needed only when it is called.
+
+        Examples
+        --------
+        >>> import numpy as np, pyops
+        >>> from numpy.typing import NDArray
+        >>> @pyops.onnx_op("samples::Board")
+        ... def board(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        ...     return x.reshape(3, 3).T
+        >>> @board.register_samples
+        ... def _():
+        ...     from pyops.testing import strategies
+        ...     return strategies.samples(board, shapes=(3, 3))
+        >>> pyops.testing.check(board, checks="generated")["generated"].reason
+        '100 samples, of which the kernel refuses 0'
+        """
+        self.samples = function
         return function
 
     def compile(self, /, *inputs: Any, **attributes: Any) -> None:

@@ -138,7 +138,7 @@ def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
     # its attributes, and pickle as a name that the other process, which has the script too, finds in its own op.
     carrier = op._carrier
     carrier.__module__, carrier.__qualname__ = op.__module__, f"{op.__name__}._carrier"
-    vars(carrier).update(body=registry.body_of(op))
+    vars(carrier).update(body={name: value for name, value in registry.body_of(op).items() if name != "samples"})
     # The state is pickled after the op itself, because a kernel may refer to its op.
     state = {"body": carrier, "signature": op.signature, "code": fingerprint(op)}
     return _arriving, (op.signature, PYTHON), state, None, None, _declare

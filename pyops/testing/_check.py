@@ -67,7 +67,8 @@ def check(
         The op, or a whole call of it. Pass a `Sample` if an attribute of the op has the name of a parameter of
         `check`.
     *inputs : numpy.ndarray or None
-        The inputs of the call. If there are none, small arrays and missing required attributes are generated.
+        The inputs of the call. If there are none, small arrays and missing required attributes are generated, or what
+        the strategy of `Op.register_samples` gives, with a hundred further calls.
     checks : str or collection of str
         Names of checks, or patterns such as ``"engine_*"``; by default all. The checks that these need also run;
         the report lists them only if they fail.
@@ -124,6 +125,8 @@ def check(
             f"generate is {generate!r}; expected the number of samples to generate, or a strategy for them, such as "
             f"pyops.testing.strategies.samples({sample.op.__name__}, shapes=(3, 3))"
         )
+    if generate == 0 and sample.generated and sample.op.samples is not None:
+        generate = _engine_checks.SAMPLES
     if generate != 0:
         importlib.import_module("pyops.testing.strategies")  # which says how to install hypothesis
     # In a test, pytest would show the lines with a failure.
@@ -157,7 +160,7 @@ def _sample(op: Any, inputs: Sequence[Any], attributes: dict[str, Any]) -> Sampl
 
 
 def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
-    """Generate a sample: small arrays of a shape that the kernel accepts, and missing required attributes.
+    """Generate a sample that the kernel accepts: from the registered strategy, or small arrays and required attributes.
 
     Raises
     ------
@@ -170,7 +173,11 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
         return Sample(op, **values)
     # Two arrays for a variadic input.
     inputs = [*signature.inputs, *signature.inputs[-1:] * signature.is_variadic]
-    samples = [Sample(op, *(_array(item.type.dtypes, shape) for item in inputs), **values) for shape in _SHAPES]
+    if op.samples is None:
+        samples = [Sample(op, *(_array(item.type.dtypes, shape) for item in inputs), **values) for shape in _SHAPES]
+    else:
+        strategies = importlib.import_module("pyops.testing.strategies")
+        samples = [Sample(op, *one.inputs, **one.attributes | dict(attributes)) for one in strategies.examples(op)]
     refusals = []
     for sample in samples:
         case = Case(sample)
@@ -186,7 +193,8 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
     call = ", ".join([op.__name__, *(f"*{item.name}" if item.variadic else item.name for item in signature.inputs)])
     raise InputError(
         f"{signature.qualified_name} takes none of the inputs that are generated from its signature, and raises "
-        f"{spell_error(refusals[0])} for {samples[0]!r}; pass inputs of your own: check({call})"
+        f"{spell_error(refusals[0])} for {samples[0]!r}; pass inputs of your own: check({call}); or register "
+        f"a strategy for samples: @{op.__name__}.register_samples"
     ) from refusals[0]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from .._ops.cuda_kernel import on_host, returning_cupy
 from .._schema import devices, validation
 from .._schema.dtypes import STRING, dtype_name
-from ..errors import CompileError, DeviceError, InputError, MissingDependencyError, OutputError
+from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
 from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, quiet, spell_error, where_available
 from ._sample import Sample
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Engine = Literal["native", "extensions", "reference"]
 ENGINES: tuple[Engine, ...] = get_args(Engine)
 
-_SAMPLES = 100
+SAMPLES = 100
 """The number of samples of a strategy."""
 
 
@@ -86,31 +86,19 @@ def generated(case: Case) -> str:
     """Check that sessions return what the plain call returns for generated inputs and attributes."""
     if case.generate == 0:
         raise NotRun("no generated inputs are requested; pass generate=100 for a hundred samples")
-    from hypothesis import HealthCheck, Phase, given, settings
+    from . import strategies
 
-    from .strategies import samples
-
+    counted = isinstance(case.generate, int)
+    strategy = strategies.registered(case.op) if counted else case.generate
     failing: list[Sample] = []
     refusals: list[Exception | None] = []
 
-    @settings(
-        max_examples=case.generate if isinstance(case.generate, int) else _SAMPLES,
-        deadline=None,
-        phases=(Phase.generate, Phase.shrink),
-        derandomize=True,
-        database=None,
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(samples(case.op) if isinstance(case.generate, int) else case.generate)
     def validate(sample: Sample) -> None:
-        if not isinstance(sample, Sample) or sample.op is not case.op:
-            raise InputError(f"the strategy gives {sample!r}; expected samples of {case.signature.qualified_name}")
         failing[:] = [sample]
         refusals.append(_refusal(Case(sample, rtol=case.rtol, atol=case.atol)))
 
     try:
-        validate()
+        strategies.run(case.op, strategy, case.generate if counted else SAMPLES, validate)
     except Exception as error:  # whatever the kernel or a comparison raised
         raise AssertionError(f"{f'for {failing[0]}: ' if failing else ''}{spell_error(error)}") from error
     refused = [refusal for refusal in refusals if refusal is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ._sample import Sample
 
 try:
     import hypothesis.extra.numpy as st_numpy
+    from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import strategies as st
 except ImportError as error:
     raise MissingDependencyError(NO_HYPOTHESIS) from error
@@ -132,6 +133,37 @@ def arrays(
     else:
         array = draw(st_numpy.arrays(object, made, elements=elements)).astype(dtype)
     return array.T if turned else array
+
+
+def run(op: AnyOp, strategy: st.SearchStrategy[Sample], count: int, test: Callable[[Sample], None]) -> None:
+    """Run a test on samples of an op that a strategy gives, the same ones each time."""
+
+    def validate(sample: Sample) -> None:
+        if not isinstance(sample, Sample) or sample.op is not op:
+            raise InputError(f"the strategy gives {sample!r}; expected samples of {op.signature.qualified_name}")
+        test(sample)
+
+    settings(
+        max_examples=count,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        derandomize=True,
+        database=None,
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )(given(strategy)(validate))()
+
+
+def examples(op: AnyOp) -> list[Sample]:
+    """Return samples of the strategy that is registered for an op, those with the most different values first."""
+    found: list[Sample] = []
+    run(op, registered(op), 20, lambda sample: found.append(sample))
+    return sorted(found, key=lambda sample: -sum(len({*array.flat}) for array in sample.feed.values()))
+
+
+def registered(op: AnyOp) -> st.SearchStrategy[Sample]:
+    """Return the strategy that is registered for an op, or else the one from its signature."""
+    return samples(op) if op.samples is None else op.samples()
 
 
 def attribute_values(attribute: Attribute) -> st.SearchStrategy[Any]:

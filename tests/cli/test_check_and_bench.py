@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import pyops
+from tests.cli import commands
 from tests.cli.commands import command, parsed, quick_medians, save
 from tests.helpers.models import chain
 
@@ -89,6 +90,26 @@ def test_check_fails_where_a_check_does() -> None:
     assert (result["ok"], result["checks"][0]["status"]) == (False, "failed")
     assert "FAILED" in command("check", "typed_ops:wrong", "--only", "outputs", code=1).stdout
     assert "no check 'inputs'" in command("check", "typed_ops:wrong", "--only", "inputs", code=2).stderr
+
+
+def test_check_takes_the_strategy_that_is_registered(folder: Path) -> None:
+    (folder / "boards.py").write_text(
+        commands.OPS.partition("@")[0]
+        + """
+@onnx_op("boards::Turned")
+def turned(x: F32) -> F32:
+    assert x.shape == (3, 5)
+    return x.T
+
+@turned.register_samples
+def _():
+    from pyops.testing import strategies
+    return strategies.samples(turned, shapes=(3, 5))
+"""
+    )
+    result = parsed("check", "boards.py:turned", "--only", "generated")
+    assert result["checks"][0]["reason"] == "100 samples, of which the kernel refuses 0"
+    assert parsed("bench", "boards.py:turned")["results"]
 
 
 def test_attributes_may_be_called_like_options_of_check() -> None:

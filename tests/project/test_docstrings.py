@@ -44,5 +44,7 @@ def test_an_op_shows_its_users_what_they_need_alone():
         "compile",
         "register_setup",
         "setup",
+        "register_samples",
+        "samples",
     }
     assert {name for name in dir(same) if not name.startswith("_")} == data | verbs

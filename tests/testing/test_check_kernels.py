@@ -18,7 +18,8 @@ import pyops
 from pyops import Op, onnx_op
 from pyops._schema.dtypes import ELEMENT_TYPES, STRING
 from pyops.errors import InputError, MissingDependencyError
-from pyops.testing import CheckError, check
+from pyops.testing import CheckError, check, isolated_declarations
+from pyops.testing._check import example
 from pyops.testing._variations import cast
 from tests.testing.halving import F32, WITHOUT_TORCH, X, declare_halve
 
@@ -310,6 +311,47 @@ def test_a_kernel_that_never_gets_its_buffers_is_told_why():
     assert "no shape function" in check(add_one, X, checks="out_buffers")["out_buffers"].reason
     add_one.register_shape_inference(lambda x: x)
     assert check(add_one, X, checks="out_buffers")["out_buffers"].reason == ""
+
+
+def test_a_strategy_is_kept_with_the_op():
+    from pyops.testing import strategies
+
+    @onnx_op("checked::Power")
+    def power(x: F32, *, by: int, twice: bool = False) -> F32:
+        if x.shape != (4, 4):
+            raise ValueError("not of shape (4, 4)")
+        return np.linalg.matrix_power(x, by)
+
+    def register(elements=None):
+        @power.register_samples
+        def _():
+            small = st.integers(-3, 3) if elements is None else elements
+            return strategies.samples(power, shapes=(4, 4), elements=small, attributes={"by": st.integers(1, 3)})
+
+    with pytest.raises(InputError, match=r"or register a strategy for samples: @power.register_samples"):
+        check(power)
+    with isolated_declarations():
+        register()
+        report = check(power, checks=["outputs", "generated"])
+        assert re.match(r"Power\(float32\[4, 4\], .*by=[123]\), generated inputs", report.subject)
+        assert report["generated"].reason == "100 samples, of which the kernel refuses 0"
+        assert check(power, checks="generated", generate=7)["generated"].reason.startswith("7 samples, ")
+        assert "by=2" in check(power, by=2, checks="outputs").subject
+        sample = example(power, {})
+        assert len(np.unique(sample.inputs[0])) > 3
+        assert str(example(power, {})) == str(sample)
+        assert (example(power, {}).inputs[0] == sample.inputs[0]).all()
+        given = check(power, *sample.inputs, **sample.attributes, checks="generated")
+        assert given["generated"].status == "not run"
+        register(st.just(1e30))
+        assert (example(power, {}).inputs[0] == np.float32(1e30)).all()
+        power.register_samples(lambda: st.just(1))
+        with pytest.raises(InputError, match="the strategy gives 1; expected samples of checked::Power"):
+            check(power)
+    assert power.samples is None
+    register()
+    onnx_op("checked::Power")(power.kernels["cpu"])
+    assert power.samples is None
 
 
 def test_samples_of_an_op_with_constraints_come_from_a_strategy():

@@ -141,6 +141,24 @@ OF_FAULTS = """
             raise ValueError("only boards are taken")
         return x[index]
 
+    @pyops.onnx_op("plugin::Transposed")
+    def transposed(x: F32) -> F32:
+        if x.shape != (3, 5):
+            raise ValueError("only of shape (3, 5)")
+        return x.T
+
+    @transposed.register_samples
+    def _():
+        from pyops.testing import strategies
+
+        return strategies.samples(transposed, shapes=(3, 5))
+
+    @double.register_samples
+    def _():
+        from pyops.testing import strategies
+
+        return strategies.samples(double, shapes=(2,))
+
     @pyops.onnx_op("plugin::Options")
     def options(x: F32, *, checks: str = "", generate: int = 1) -> F32:
         return x * np.float32(generate)
@@ -205,14 +223,16 @@ def test_sessions_samples_assertions_and_isolation(suite: pytest.Pytester):
 def test_an_option_checks_every_declared_op(suite: pytest.Pytester):
     suite.makepyfile(test_faults=OF_FAULTS)
     result = suite.runpytest_subprocess("--pyops-check", "-rs", "-k", "not test_with_samples")
-    result.assert_outcomes(passed=3, failed=1, skipped=1, deselected=2)
+    result.assert_outcomes(passed=5, failed=1, skipped=1, deselected=2)
     result.stdout.fnmatch_lines(
         [
             "*plugin::Double[[]doubled[]] PASSED*",
             "*plugin::Double[[]Double(float32[[]3[]], times=1)[]] PASSED*",
+            "*plugin::Double PASSED*",
             "*plugin::Options PASSED*",
             "*plugin::Pick-2 SKIPPED*",
             "*plugin::Square FAILED*",
+            "*plugin::Transposed PASSED*",
             "*outputs: OutputError: plugin::Square: 'output' is declared float32 and the kernel returned float64*",
             "*others*not run*outputs failed*",
             "SKIPPED*only boards are taken*pass inputs of your own*",
