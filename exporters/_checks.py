@@ -100,10 +100,9 @@ def torch_gradients(case: Case) -> str:
     limits: dict[str, Any] = {} if dtype == np.float64 else {"eps": 1e-2, "atol": 1e-2, "rtol": 1e-2}
     with quiet():
         torch.autograd.gradcheck(lambda *given: tuple(call(*given)), tuple(compared), **limits)
-    names = dict.fromkeys(item.name for (item, _), lacks in zip(pairs, lacking, strict=True) if lacks)
-    notes = ["in float32, to within 0.01"] if limits else []
-    notes += [f"the formula has none for {', '.join(names)}"] if names else []
-    return "; ".join(notes)
+    names = ", ".join(dict.fromkeys(item.name for (item, _), lacks in zip(pairs, lacking, strict=True) if lacks))
+    notes = ["in float32, to within 0.01" if limits else "", f"the formula has none for {names}" if names else ""]
+    return "; ".join(filter(None, notes))
 
 
 @check_after("torch_eager", "engine_native")

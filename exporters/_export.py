@@ -308,8 +308,7 @@ def _warn_of_draws(program: Program) -> None:
     assert program.exported_program is not None
     calls = random_calls(program.exported_program)
     if calls:
-        shown = calls if len(calls) <= 2 else [calls[0], f"and {len(calls) - 1} more"]
-        lines = "\n  ".join(shown)
+        lines = "\n  ".join(calls if len(calls) <= 2 else [calls[0], f"and {len(calls) - 1} more"])
         warn(
             "the exported model draws random numbers: others in each run, and others than torch, whatever its seed; "
             f"to get the same ones, make them an input of the model\n  {lines}",

@@ -148,7 +148,6 @@ def run(op: AnyOp, strategy: st.SearchStrategy[Sample], count: int, test: Callab
         deadline=None,
         phases=(Phase.generate, Phase.shrink),
         derandomize=True,
-        database=None,
         report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )(given(strategy)(validate))()
