@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +21,7 @@ from ._schema import node, validation
 from ._schema.attribute import Attribute, AttributeKind
 from ._schema.dtypes import DType, element_type, from_onnx
 from ._schema.signature import Input, Output, Signature
-from ._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
+from ._schema.specs import MAX_VALUES, RuntimeDim, SymbolicDim, TensorSpec, spec_of
 from .errors import InputError, ShapeInferenceError, UnknownSizeError, warn
 
 if TYPE_CHECKING:
@@ -159,8 +160,8 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     if op.shape_function is None or any(item is not None and not item.HasField("shape") for item in types):
         return
     specs = [
-        None if item is None or dtype is None else TensorSpec(tuple(map(_dim, item.shape.dim)), dtype)
-        for item, dtype in zip(types, dtypes, strict=True)
+        None if item is None or dtype is None else _spec(context, index, item, dtype)
+        for index, (item, dtype) in enumerate(zip(types, dtypes, strict=True))
     ]
     protos = [proto for item in op.signature.attributes if (proto := context.get_attribute(item.name)) is not None]
     try:
@@ -184,6 +185,17 @@ def _tensor_type(context: InferenceContext, index: int) -> onnx.TypeProto.Tensor
 def _dtype(item: onnx.TypeProto.Tensor) -> DType | None:
     row = from_onnx(item.elem_type)
     return row.dtype if row else None
+
+
+def _spec(context: InferenceContext, index: int, item: onnx.TypeProto.Tensor, dtype: DType) -> TensorSpec:
+    """Return the spec of an input, with its value if it is a small constant that the model itself holds."""
+    proto = context.get_input_data(index)
+    is_here = proto is not None and proto.data_location != onnx.TensorProto.EXTERNAL
+    if is_here and math.prod(proto.dims) <= MAX_VALUES:
+        found = spec_of(onnx.numpy_helper.to_array(proto))
+        if found is not None and found.dtype == dtype:  # older releases of onnx read some types as others
+            return found
+    return TensorSpec(tuple(map(_dim, item.shape.dim)), dtype)
 
 
 def _dim(dim: onnx.TensorShapeProto.Dimension) -> Any:

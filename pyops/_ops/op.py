@@ -7,15 +7,16 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import NoneType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import numpy as np
 
 from .._schema import validation
 from .._schema.declaration import Compile, FastMath
 from .._schema.devices import DEVICE_TYPES, DeviceType, cupy, is_cupy
 from .._schema.dtypes import describe
 from .._schema.signature import Signature
-from .._schema.specs import TensorSpec, infer
+from .._schema.specs import TensorSpec, infer, spec_of
 from .._tables import html_parts
 from ..errors import DeclarationError, InputError, ShapeInferenceError
 from . import origin
@@ -368,13 +369,15 @@ class Op(Generic[P, R]):
             self.signature, self.kernels["cpu"], shapes, inputs, attributes
         )
 
-    def infer_shapes(self, /, *specs: TensorSpec | None, **attributes: Any) -> tuple[TensorSpec, ...]:
+    def infer_shapes(
+        self, /, *specs: TensorSpec | np.ndarray[Any, Any] | None, **attributes: Any
+    ) -> tuple[TensorSpec, ...]:
         """Run the shape function.
 
         Parameters
         ----------
-        *specs : TensorSpec or None
-            One per input, None if absent.
+        *specs : TensorSpec, numpy.ndarray or None
+            One per input, None if absent. An array is a spec whose value is known.
         **attributes
             As for a call.
 
@@ -396,13 +399,14 @@ class Op(Generic[P, R]):
                 f"{self.signature.qualified_name} has no shape function; register one with "
                 f"@{self.__name__}.register_shape_inference"
             )
-        for given in specs:
-            if not isinstance(given, (TensorSpec, NoneType)):
+        known = [spec_of(given) if isinstance(given, np.ndarray) else given for given in specs]
+        for given in known:
+            if given is not None and not isinstance(given, TensorSpec):
                 raise InputError(
                     f"{self.signature.qualified_name}: infer_shapes got {describe(given)}; pass specs, for example "
                     f"{self.__name__}.infer_shapes(pyops.shapes.TensorSpec((2, 3), np.float32))"
                 )
-        return infer(self.signature, function, specs, attributes)
+        return infer(self.signature, function, known, attributes)
 
     @property
     def device_types(self) -> tuple[str, ...]:
@@ -486,7 +490,7 @@ def compute(
     outputs = validation.call(op.signature, function, arrays, attributes)
     shape_function = op.shape_function
     if shape_function is not None:
-        shapes = output_shapes(op.signature, shape_function, arrays, attributes)
+        shapes = output_shapes(op.signature, shape_function, arrays, attributes, with_values=True)
         validation.check_shapes(op.signature, shapes, outputs, arrays)
     return outputs
 
@@ -512,7 +516,11 @@ def kernel_of(op: AnyOp, device_type: str) -> Callable[..., Any]:
 
 
 def output_shapes(
-    signature: Signature, function: Callable[..., Any], arrays: Sequence[Any], attributes: Mapping[str, Any]
+    signature: Signature,
+    function: Callable[..., Any],
+    arrays: Sequence[Any],
+    attributes: Mapping[str, Any],
+    with_values: bool = False,
 ) -> tuple[tuple[int | None, ...], ...]:
     """Return the output shapes that a shape function returns for the shapes of these arrays.
 
@@ -520,6 +528,8 @@ def output_shapes(
     ----------
     arrays : sequence of array or None
         One per input.
+    with_values : bool
+        If True, the function gets the values of small arrays too, so that the result holds for these values only.
 
     Returns
     -------
@@ -531,6 +541,6 @@ def output_shapes(
     ShapeInferenceError
         As for `Op.infer_shapes`.
     """
-    specs = [None if array is None else TensorSpec(array.shape, array.dtype) for array in arrays]
+    specs = [spec_of(array, with_values) for array in arrays]
     outputs = infer(signature, function, specs, attributes)
     return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -158,6 +158,8 @@ class TensorSpec:
         One int per dimension, or a symbol if its size is not known yet.
     dtype : numpy.dtype
         The dtype that kernels receive: ``object`` for strings. The constructor accepts ``np.str_`` too.
+    value : numpy.ndarray or None
+        The tensor itself, if it is known and has at most 64 elements. No part of a comparison of specs.
 
     Examples
     --------
@@ -169,6 +171,7 @@ class TensorSpec:
 
     shape: tuple[Dim, ...]
     dtype: DType
+    value: np.ndarray[Any, Any] | None = field(default=None, compare=False, repr=False)
 
     def __init__(self, shape: Iterable[Dim], dtype: DTypeLike) -> None:
         object.__setattr__(self, "shape", tuple(map(_dim, shape)))
@@ -180,7 +183,7 @@ class TensorSpec:
         return len(self.shape)
 
     def like(self, shape: Sequence[Dim] | None = None, dtype: DTypeLike | None = None) -> TensorSpec:
-        """Return a copy of this spec with another shape, another dtype, or both.
+        """Return a spec with another shape, another dtype, or both, and no value.
 
         Raises
         ------
@@ -193,6 +196,22 @@ class TensorSpec:
 
     def __str__(self) -> str:
         return f"{dtype_name(self.dtype)}{spell_shape(self.shape)}"
+
+
+MAX_VALUES = 64
+"""The number of elements up to which a spec has its tensor's value."""
+
+
+def spec_of(array: Any, with_value: bool = True) -> TensorSpec | None:
+    """Return the spec of an array, or None for None; with its value if that is small and in the host's memory."""
+    if array is None:
+        return None
+    spec = TensorSpec(array.shape, array.dtype)
+    if with_value and isinstance(array, np.ndarray) and array.size <= MAX_VALUES:
+        value = np.array(array, spec.dtype)
+        value.flags.writeable = False
+        object.__setattr__(spec, "value", value)
+    return spec
 
 
 def broadcast(*specs: TensorSpec) -> tuple[Dim, ...]:

@@ -190,19 +190,24 @@ class Case:
         return [] if refusal is None else [f"{what} the kernel refuses: {spell_error(refusal)}"]
 
     def validate_shapes(self, variation: Variation) -> None:
-        """Raise an OutputError or ShapeInferenceError unless the shape function, if any, gives the right shapes."""
+        """Raise an OutputError or ShapeInferenceError unless the shape function, if any, gives the right shapes.
+
+        It must do so with the values of the inputs and without them.
+        """
         function = self.op.shape_function
         if function is None or variation.outputs is None:
             return
-        try:
-            shapes = output_shapes(self.signature, function, variation.arrays, self.attributes)
-        except ShapeInferenceError:
-            raise
-        except Exception as error:  # raised by the user's code
-            raise ShapeInferenceError(
-                f"{variation}: the kernel takes them, but the shape function raises {spell_error(error)}"
-            ) from error
-        validation.check_shapes(self.signature, shapes, variation.outputs, variation.arrays)
+        for with_values in (True, False):
+            try:
+                shapes = output_shapes(self.signature, function, variation.arrays, self.attributes, with_values)
+            except ShapeInferenceError:
+                raise
+            except Exception as error:  # raised by the user's code
+                unknown = "" if with_values else " where no value is known (spec.value is None)"
+                raise ShapeInferenceError(
+                    f"{variation}: the kernel takes them, but the shape function raises {spell_error(error)}{unknown}"
+                ) from error
+            validation.check_shapes(self.signature, shapes, variation.outputs, variation.arrays)
 
     def vary(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Variation:
         """Run the kernel on other inputs, or with other attributes.
