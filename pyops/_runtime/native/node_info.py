@@ -17,8 +17,8 @@ from ..._schema.attribute import AttributeKind
 from ..._schema.dtypes import DType, from_ort, ort_code
 from ..._schema.node import describe_node
 from ..._schema.signature import Signature
-from ..._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
-from ...errors import EngineError, InputError, PyopsError
+from ..._schema.specs import RuntimeDim, SymbolicDim, TensorSpec, infer
+from ...errors import EngineError, InputError, PyopsError, ShapeInferenceError
 from .c_api import Api
 from .workspace import Workspace, dtype_of
 
@@ -223,14 +223,23 @@ def infer_output_shapes(api: Api, op: Op[..., Any], context: int) -> None:
 
 
 def _infer(op: Op[..., Any], specs: list[TensorSpec | None], attributes: dict[str, Any]) -> tuple[TensorSpec, ...]:
-    """Return the specs of the outputs; none if the shape function fails, with whatever exception."""
+    """Return the specs of the outputs; none if the shape function fails, with whatever exception.
+
+    They have no values, which this API does not give.
+    """
+    function = op.shape_function  # another thread may replace it
+    if function is None:
+        return ()
     try:
-        return op.infer_shapes(*specs, **attributes)
+        return infer(op.signature, function, specs, attributes)
+    except ShapeInferenceError:
+        return ()
     except Exception as error:
         try:
-            op.infer_shapes(*specs, **attributes)
-        except type(error):
-            return ()
+            infer(op.signature, function, specs, attributes)
+        except Exception as again:
+            if type(again) is type(error):
+                return ()
         raise  # it did not come from the shape function but, for example, from the handler of a signal
 
 
