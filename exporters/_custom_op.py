@@ -58,7 +58,8 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     -------
     torch.library.CustomOpDef
         Takes tensors in place of arrays, a variadic input as one list of tensors, and attributes as keyword
-        arguments. Returns new contiguous tensors. Register a backward formula with its ``register_autograd``.
+        arguments. Returns new contiguous tensors, all of them in one list if an output is variadic. Register a backward
+        formula with its ``register_autograd``.
 
     Raises
     ------

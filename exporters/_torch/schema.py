@@ -74,8 +74,9 @@ def torch_schema(signature: Signature) -> str:
         parameters += ["*", *map(_parameter, attributes)]
     for output in signature.outputs:
         _check_dtypes(signature, f"output {output.name!r}", output.type)
-    outputs = ", ".join("Tensor[]" if output.variadic else "Tensor" for output in signature.outputs)
-    return f"({', '.join(parameters)}) -> {outputs if len(signature.outputs) == 1 else f'({outputs})'}"
+    # With a variadic one, all outputs are in one list, since torch's exporter takes no list among other outputs.
+    outputs = "Tensor[]" if signature.outputs[-1].variadic else ", ".join(["Tensor"] * len(signature.outputs))
+    return f"({', '.join(parameters)}) -> {f'({outputs})' if ',' in outputs else outputs}"
 
 
 def _check_parameter(signature: Signature, name: str, reserved: Collection[str]) -> None:

@@ -188,6 +188,30 @@ def test_variadic_input_and_output():
     torch.library.opcheck(torch_split, (torch_pile(xs),))
 
 
+def test_other_outputs_before_a_variadic_one_are_in_its_list():
+    def counted(x: NDArray[T]) -> tuple[NDArray[np.int64], *tuple[NDArray[T], ...]]:
+        return np.array([len(x)]), *x
+
+    def shape(x):
+        return x.like(shape=(1,), dtype=np.int64), *[x.like(shape=x.shape[1:])] * x.shape[0]
+
+    torch_counted = exporters.custom_op(declare(counted, "customop::Counted", shape), "customop::counted")
+    x = torch.randn(3, 2)
+    count, *rows = torch_counted(x)
+    assert count.tolist() == [3]
+    assert all(map(torch.equal, rows, x))
+    torch.library.opcheck(torch_counted, (x,))
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            count, first, *_, last = torch_counted(x)
+            return count, first + last
+
+    model = Model().eval()
+    report = exporters.verify(model, (x,), exporters.export(model, (x,)))
+    assert report.ok, report
+
+
 def test_no_input():
     def five(*, size: int) -> NDArray[np.float32]:
         return np.full(size, 5, np.float32)
