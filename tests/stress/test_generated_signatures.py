@@ -3,7 +3,8 @@
 Each kernel returns arrays that are a digest of everything it got, so that a difference in any value, dtype, shape,
 order or default shows. Hypothesis generates those of the first test, which compares engines with the plain call. Those
 of the second come from seeds (``PYOPS_STRESS_SEED``, and as many as ``PYOPS_STRESS_COUNT``): declared in every way that
-there is, they are compared with a digest of what the declaration and Python say that a kernel gets.
+there is, they are compared with a digest of what the declaration and Python say that a kernel gets. So are those of the
+third, in torch and exported, for every tenth seed and of what torch can express.
 """
 
 from __future__ import annotations
@@ -241,11 +242,13 @@ def attribute(name: str, hint: str, value: Any) -> onnx.AttributeProto:
     return onnx.helper.make_attribute(name, value, attr_type=singles[hint])
 
 
-def generate(seed: int, scalars: tuple[str, ...], kinds: tuple[str, ...]) -> Declared:
-    """Return the declaration of a seed, with these element types and kinds of attributes."""
+def generate(
+    seed: int, scalars: tuple[str, ...], kinds: tuple[str, ...], every_name: tuple[str, ...] = NAMES
+) -> Declared:
+    """Return the declaration of a seed, with these element types, kinds of attributes and names of parameters."""
     chosen = random.Random(seed)
     array_of = np.random.default_rng(seed)
-    names = chosen.sample(NAMES, 12)
+    names = chosen.sample(every_name, 12)
     variable = tuple(chosen.sample(scalars, min(len(scalars), chosen.randint(2, 3))))
     is_variable, bound = chosen.random() < 0.5, chosen.choice(variable)
     dtypes: list[str] = []
@@ -271,7 +274,7 @@ def generate(seed: int, scalars: tuple[str, ...], kinds: tuple[str, ...]) -> Dec
         f"{chosen.choice(DOMAINS)}::{chosen.choice(OPS)}",
         chosen.choice([1, 2, 7, 1000]),
         "",
-        {"np": np, "NDArray": NDArray, "Literal": Literal, "NamedTuple": NamedTuple, **SCALARS},
+        {"np": np, "NDArray": NDArray, "Literal": Literal, "NamedTuple": NamedTuple, "__name__": __name__, **SCALARS},
         [],
     )
     made.names["Shared"] = TypeVar("Shared", *[SCALARS[scalar] for scalar in variable])  # type: ignore[misc]
@@ -314,11 +317,15 @@ def generate(seed: int, scalars: tuple[str, ...], kinds: tuple[str, ...]) -> Dec
     hints = [hint for hint, _ in results]
     shapes = [tuple(chosen.randint(0, 3) for _ in range(chosen.randint(0, 3))) for _ in results]
     made.outputs = [(scalar, shape) for (_, scalar), shape in zip(results, shapes, strict=True)]
-    form = chosen.choice(["one", "tuple", "named"])
+    form = chosen.choice(["one", "tuple", "named", "variadic"])
     returned, before, after = f"tuple[{', '.join(hints)}]", "", ""
     if form == "one":
         made.outputs = made.outputs[:1]
         returned, after = hints[0], "[0]"
+    elif form == "variadic":
+        last = f"*tuple[{hints[-1]}, ...]" if hints[1:] else f"{hints[0]}, ..."
+        returned = f"tuple[{', '.join([*hints[:-1], last])}]"
+        made.outputs += made.outputs[-1:] * chosen.randint(0, 2)
     elif form == "named":
         fields = chosen.sample(["low", "type", "größe", "λ", "y" * 200, *names[:2]], len(hints))
         fields = [name if not name.startswith("_") else f"f{name}" for name in fields]
@@ -408,3 +415,47 @@ def test_a_declaration_is_the_same_on_every_path(seed: int) -> None:
         assert (arrived is not op, arrived.signature) == (True, op.signature)
         same(arrived(*declared.inputs, **declared.attributes), wanted)
         same(pyops.InferenceSession(model).run(None, feed), wanted)
+
+
+FOR_TORCH = tuple(name for name in NAMES if name.isascii() and name != "self")
+TORCH_KINDS = tuple(kind for kind in ODD if kind != "np.ndarray")
+
+
+@pytest.mark.parametrize("seed", range(SEED, SEED + COUNT, 10))
+def test_a_declaration_is_the_same_in_torch_and_exported(seed: int) -> None:
+    torch, exporters = pytest.importorskip("torch"), pytest.importorskip("exporters")
+    declared = generate(seed, TORCH, TORCH_KINDS, FOR_TORCH)
+    wanted = digest_into(declared.outputs)(declared.received)
+    with isolated_declarations():
+        op = pyops.onnx_op(declared.qualified_name, version=declared.version)(declared.function())
+        op.register_shape_inference(declared.shapes)
+        torch_op = exporters.custom_op(op, f"generated::kernel_{seed}")
+        single = len(op.signature.inputs) - op.signature.is_variadic
+
+        class Model(torch.nn.Module):  # type: ignore[misc, name-defined]
+            def forward(self, *given: Any) -> Any:
+                tensors = iter(given)
+                args = [None if array is None else next(tensors) for array in declared.inputs]
+                more = [args[single:]] if op.signature.is_variadic else []
+                outputs = torch_op(*args[:single], *more, **declared.attributes)
+                return tuple(flat(outputs))
+
+        model = Model().eval()
+        given = tuple(torch.from_numpy(array.copy()) for array in declared.inputs if array is not None)
+        same([tensor.numpy() for tensor in model(*given)], wanted)
+        program = exporters.export(model, given)
+        report = exporters.verify(model, given, program)
+        assert report.ok, report
+        session = pyops.InferenceSession(program)
+        assert [node.op_type for node in program.model_proto.graph.node] == [op.name]
+        same(session.run(None, dict(zip(names_of(session), [x.numpy() for x in given], strict=True))), wanted)
+
+
+def names_of(session: Any) -> list[str]:
+    return [item.name for item in session.get_inputs()]
+
+
+def flat(outputs: Any) -> list[Any]:
+    if not isinstance(outputs, (tuple, list)):
+        return [outputs]
+    return [tensor for item in outputs for tensor in flat(item)]
