@@ -143,6 +143,11 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     outputs : int, optional
         Number of outputs of an operator with a variadic output; by default the shape function gives it.
 
+    Returns
+    -------
+    value or sequence of values
+        One value alone, unless the shape function gave the number.
+
     Raises
     ------
     ExportError
@@ -162,16 +167,18 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
         refuse_symbolic(signature.qualified_name, name, value)
     converted = signature.convert_attributes(given)
     _check_inputs(signature, inputs)
-    if signature.outputs[-1].variadic and outputs is None:
+    listed = signature.outputs[-1].variadic and outputs is None
+    if listed:
         outputs = len(op.infer_shapes(*(_spec(signature, value) for value in inputs), **given))
     protos = [
         attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
     ]
     result = _emit(op_schema(signature, inputs=len(inputs), outputs=outputs), inputs, protos)
     recording = emission.current()
+    returned = [result] if isinstance(result, onnx_ir.Value) else result
     if recording is not None:
-        recording.keepers.keep([result] if isinstance(result, onnx_ir.Value) else result)
-    return result
+        recording.keepers.keep(returned)
+    return returned if listed else result
 
 
 def _check_arguments(opset: str, schema: OpSchema, inputs: Sequence[Any], attributes: Iterable[str]) -> None:

@@ -212,6 +212,24 @@ def test_other_outputs_before_a_variadic_one_are_in_its_list():
     assert report.ok, report
 
 
+def test_a_variadic_output_of_one_tensor_is_a_list():
+    def rows(x: NDArray[T]) -> tuple[NDArray[T], ...]:
+        return tuple(x)
+
+    torch_rows = exporters.custom_op(
+        declare(rows, "customop::Rows", lambda x: (x.like(shape=x.shape[1:]),) * x.shape[0]), "customop::rows"
+    )
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            (row,) = torch_rows(x)
+            return -row
+
+    model, x = Model().eval(), torch.randn(1, 2)
+    report = exporters.verify(model, (x,), exporters.export(model, (x,)))
+    assert report.ok, report
+
+
 def test_no_input():
     def five(*, size: int) -> NDArray[np.float32]:
         return np.full(size, 5, np.float32)
