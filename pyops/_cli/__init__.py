@@ -6,10 +6,9 @@ inside functions.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import typer.core
 
 from .. import __version__
 from ..errors import MissingDependencyError
@@ -29,37 +28,21 @@ def demo(out: output.Out = None) -> None:
     _demo.run(out)
 
 
-class _Plain:
-    def get_params(self, ctx: Any) -> list[Any]:
-        """Keep typer from showing flags as ``--json <bool>``: they take no value."""
-        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]  # this class comes before typer's
-        for flag in found:
-            flag.metavar = "" if getattr(flag, "is_flag", False) else flag.metavar
-        return found
-
-
-class _Command(_Plain, typer.core.TyperCommand): ...
-
-
-class _Commands(_Plain, typer.core.TyperGroup): ...
-
-
 app = typer.Typer(
     name="pyops",
-    cls=_Commands,
     help="ONNX Runtime operators written as one Python function.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("list", cls=_Command)(commands.list_ops)
-app.command("inspect", cls=_Command)(commands.inspect_model)
-app.command("run", cls=_Command)(commands.run_model)
-app.command("check", cls=_Command)(commands.check_op)
-app.command("bench", cls=_Command)(commands.bench)
-app.command("build", cls=_Command)(build.build_library)
-app.command("doctor", cls=_Command)(doctor.report)
-app.command("demo", cls=_Command)(demo)
+app.command("list")(commands.list_ops)
+app.command("inspect")(commands.inspect_model)
+app.command("run")(commands.run_model)
+app.command("check")(commands.check_op)
+app.command("bench")(commands.bench)
+app.command("build")(build.build_library)
+app.command("doctor")(doctor.report)
+app.command("demo")(demo)
 
 
 def _print_version(wanted: bool) -> None:
@@ -71,7 +54,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """ONNX Runtime operators written as one Python function."""

@@ -44,7 +44,7 @@ def build_library(
             help="Write the library, the model of --for, and programs in C, C++ and C# that run them.",
         ),
     ] = None,
-    skip_unsupported: Annotated[bool, typer.Option(help="Leave out ops that cannot be built.")] = False,
+    skip_unsupported: Annotated[bool, typer.Option(metavar="", help="Leave out ops that cannot be built.")] = False,
     as_json: output.Json = False,
 ) -> Answer:
     """Build a custom-op library from ops with compiled kernels; ONNX Runtime loads it without Python."""

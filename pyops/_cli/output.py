@@ -75,8 +75,10 @@ Modules = Annotated[
     list[str],
     typer.Option("--import", "-i", metavar="MODULE", help="Import a module or file that declares ops."),
 ]
-Plugins = Annotated[bool, typer.Option("--plugins", help="Import installed plug-ins rather than only list them.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Plugins = Annotated[
+    bool, typer.Option("--plugins", metavar="", help="Import installed plug-ins rather than only list them.")
+]
+Json = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON.")]
 Inputs = Annotated[
     list[str],
     typer.Option("--input", "-x", metavar="NAME=ARRAY", help="A file (x=a.npy), or random values (x=float32[2,3])."),
@@ -95,7 +97,9 @@ Output = Annotated[
     Path | None,
     typer.Option("--output", "-o", metavar="FILE", callback=archive, help="Save all outputs in this .npz file."),
 ]
-FillMissing = Annotated[bool, typer.Option("--fill-missing", help="Compute nodes that ONNX Runtime has no kernel for.")]
+FillMissing = Annotated[
+    bool, typer.Option("--fill-missing", metavar="", help="Compute nodes that ONNX Runtime has no kernel for.")
+]
 Out = Annotated[Path | None, typer.Option(metavar="DIR", callback=made, help="Keep the exported model in this folder.")]
 Engine = Annotated[Literal["auto", "native", "extensions"], typer.Option(help="How ONNX Runtime calls the ops.")]
 Providers = Annotated[
