@@ -18,10 +18,8 @@ from ._arguments import as_tuple, check_model, split_arguments
 from ._capture.decisions import CaptureDecision, decision, record, summarize
 from ._capture.modes import Capture, captured, check_capture, check_example
 from ._capture.sizes import (
-    SizeCondition,
     fixed_sizes,
     model_place,
-    recorded_conditions,
     size_conditions,
     size_names,
 )
@@ -182,12 +180,11 @@ def export(
                 shapes, called, kwargs = shapes_of_axes(model, args, given["kwargs"], given)
                 given |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
             check_example(model, called, given["kwargs"], given.get("dynamic_shapes"))
-            with recorded_conditions() as asked:
-                program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
+            program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
             if isinstance(model, torch.nn.Module) and program.exported_program is not None:
                 called_with = called, given["kwargs"], given.get("dynamic_shapes")
                 fixed = fixed_sizes(program.exported_program, model, *called_with)
-                decisions = (*_enforced(program, model, fixed, asked), *decisions)
+                decisions = (*_enforced(program, model, fixed), *decisions)
                 # torch gives no names if an argument is not a tensor.
                 program.rename_axes(size_names(program.exported_program, model, *called_with))
             _tell_decisions(program, decisions, guards)
@@ -203,13 +200,13 @@ def export(
     return program
 
 
-def _enforced(
-    program: Program, model: torch.nn.Module, fixed: list[str], asked: Iterable[SizeCondition]
-) -> Iterator[CaptureDecision]:
+def _enforced(program: Program, model: torch.nn.Module, fixed: list[str]) -> Iterator[CaptureDecision]:
     """Let a program check the conditions on sizes that held in its capture, and yield a decision for each."""
     yield from (decision("size", text, model_place(model), "inputs", guarded=True) for text in fixed)
     assert program.exported_program is not None
-    conditions = [item for item in size_conditions(program.exported_program, asked) if item.text not in fixed]
+    conditions = [
+        item for item in size_conditions(program.exported_program, program.conditions) if item.text not in fixed
+    ]
     checked = add_size_checks(program.model, conditions)
     yield from (decision("size", item.text, item.place, "inputs", guarded=item in checked) for item in conditions)
 

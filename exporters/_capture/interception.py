@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
@@ -24,6 +24,7 @@ from .._torch_private.tracing import failed_evaluations
 from .._torch_private.trees import replace_leaves, tensor_leaves
 from .calls import LINE, Place, calling_line, calling_place
 from .questions import QUESTIONS
+from .sizes import SizeCondition, recorded_conditions
 
 
 class Interception(TorchFunctionMode):
@@ -46,18 +47,19 @@ class Interception(TorchFunctionMode):
         """Whether a call was replaced."""
         self.unanswered: list[tuple[BaseException, Place]] = []
         """What torch raised because it does not know the values of a tensor, and where it was asked for them."""
-
-        self._entered: list[AbstractContextManager[None]] = []
+        self.conditions: dict[SizeCondition, None] = {}
+        """The conditions on sizes that held in the last capture."""
+        self._entered = ExitStack()
 
     def __enter__(self) -> Self:
-        self._entered.append(failed_evaluations(self._record))
-        self._entered[-1].__enter__()
+        self._entered.enter_context(failed_evaluations(self._record))
+        self.conditions = self._entered.enter_context(recorded_conditions())
         super().__enter__()  # type: ignore[no-untyped-call] # torch has no types for it
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call] # torch has no types for it
-        self._entered.pop().__exit__(*error)
+        self._entered.close()
 
     def _record(self, error: Exception) -> None:
         self.unanswered.append((error, calling_place()))

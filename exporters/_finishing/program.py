@@ -13,6 +13,7 @@ from pyops._files import whole_file
 
 from .._arguments import input_values
 from .._capture.decisions import CaptureDecision
+from .._capture.sizes import SizeCondition
 from .._report import By, OutputComparison
 from .optimization import optimize
 
@@ -150,6 +151,7 @@ class Program(torch.onnx.ONNXProgram):
 
     fallbacks: tuple[Fallback, ...] = ()
     decisions: tuple[CaptureDecision, ...] = ()
+    conditions: tuple[SizeCondition, ...] = ()
 
     def __repr__(self) -> str:
         fallbacks = "\n".join(map(str, self.fallbacks))

@@ -76,6 +76,7 @@ def export(
         if plan.findings:
             program = _repeated(plan, run)
     program.fallbacks = fallbacks(plan.decisions)
+    program.conditions = tuple(plan.interception.conditions)
     return program
 
 

@@ -90,6 +90,7 @@ def test_torch_where_its_own_translation_is_right(model):
     }
 
 
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 @pytest.mark.parametrize("kernels", first_quick([True, False]))
 def test_it_agrees_with_the_export(model, kernels):
     module = model(lambda x: torch.special.bessel_j0(torch.digamma(torch.poisson(torch.nn.functional.gelu(x)))))
@@ -226,6 +227,7 @@ def test_tables(model):
 SIXTEENTHS = [exhaustive(0), *(pytest.param(first, marks=pytest.mark.stress) for first in range(1, 16))]
 
 
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 @pytest.mark.filterwarnings("ignore")  # torch's, of its samples
 @pytest.mark.parametrize("first", SIXTEENTHS)
 def test_it_agrees_with_the_export_of_every_operator_of_torch(first):

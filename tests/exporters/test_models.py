@@ -88,6 +88,7 @@ def test_train_then_export(compiled):
 
 
 @pytest.mark.filterwarnings("ignore:Exporting a model while it is in training mode:UserWarning")
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 def test_train_mode_is_exported_as_it_is():
     net = network().train()
     program = export(net, (torch.randn(4, 3),))

@@ -329,7 +329,7 @@ def test_what_is_no_shape_is_refused_with_the_fix(shape, fragment):
     assert fragment in str(raised.value)
 
 
-@pytest.mark.parametrize(("given", "said"), [((2, 3), "tuple"), (np.ones(2, np.float32), r"float32\[2\]")])
+@pytest.mark.parametrize(("given", "said"), [((2, 3), "tuple"), ([2, 3], "list")])
 def test_shapes_are_inferred_from_specs_alone(op, given, said):
     op.register_shape_inference(lambda x, y=None, *, n=1: x)
     with pytest.raises(errors.InputError, match=rf"tests::Shaped: infer_shapes got {said}; pass specs, .*TensorSpec\("):

@@ -288,7 +288,7 @@ def test_generated_lists_and_inputs_of_several_types():
             raise ValueError("no matrices")
         return x * np.float32(len(scales) + len(axes))
 
-    reason = check(listed, X[0], scales=[1.0], generate=60, checks="generated")["generated"].reason
+    reason = check(listed, X[0], scales=[1.0], generate=200, checks="generated")["generated"].reason
     assert not reason.endswith("refuses 0")
 
 

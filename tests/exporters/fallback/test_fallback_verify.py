@@ -73,6 +73,7 @@ def test_what_no_model_may_name_is_taken_apart(model):
     assert exporters.verify(model(function), args, program).ok
 
 
+@pytest.mark.filterwarnings("ignore:the exported model draws random numbers:exporters.CaptureWarning")
 def test_what_the_exporter_takes_apart_is_compared_too(model):
     x = rand(3, dtype=torch.float64)
     program = export(model(lambda x: x.clone().cauchy_()), (x,))  # of a tangent that ONNX Runtime lacks

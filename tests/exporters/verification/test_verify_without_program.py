@@ -1,5 +1,7 @@
 """`exporters.verify(model, args)` verifies the program that `exporters.export` makes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -40,5 +42,8 @@ def test_it_equals_the_verification_of_an_export(model, case):
     function, args = CASES[case]
     module = model(lambda *args: function(*args))
     report = exporters.verify(module, args)
-    assert report == exporters.verify(module, args, exporters.export(module, args, verbose=False))
+    again = exporters.verify(module, args, exporters.export(module, args, verbose=False))
+    for one, other in zip(report.outputs, again.outputs, strict=True):
+        # LAPACK's last bits differ between runs.
+        assert replace(one, absolute=0, relative=0) == replace(other, absolute=0, relative=0)
     assert report.ok, report
