@@ -151,6 +151,7 @@ class Program(torch.onnx.ONNXProgram):
 
     fallbacks: tuple[Fallback, ...] = ()
     decisions: tuple[CaptureDecision, ...] = ()
+    # Of sizes, as the capture asked for them; `decisions` has those that concern inputs.
     conditions: tuple[SizeCondition, ...] = ()
 
     def __repr__(self) -> str:
