@@ -74,6 +74,7 @@ def test_what_is_done_soon_shows_nothing(terminal: Terminal, monkeypatch: pytest
 
 def test_lines_of_text_are_written_where_nobody_watches(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "isatty", lambda: False)
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)  # of another test
     with redirect_stderr(terminal), progress("checking", piped=True):
         terminal.waits_for("checking (")
         for item in track(["this", "that"], "checking it", named=True):
