@@ -262,4 +262,5 @@ def correct_numbers() -> None:
     names = (*_OPERATORS, *(f"i{name}".rstrip("_") for name in _OPERATORS), *_COMPARISONS)
     symbols = [getattr(operator, name) for name in names]
     for symbol in (*symbols, divmod, *(getattr(np, name) for name in _UFUNCS.split())):
-        infer_global(symbol)(_WithLiteral)
+        # Not as a decorator, which needs the module of the symbol: ufuncs of NumPy 2.0 have none.
+        infer_global(symbol, types.Function(type("_OfSymbol", (_WithLiteral,), {"key": symbol})))

@@ -55,7 +55,7 @@ def test_a_function_wrapped_with_functools_wraps_is_read_through():
     [
         (lambda x: x, "what wraps scaled cannot be called like the declared function (got an unexpected keyword"),
         (lambda *, n: n, "(too many positional arguments); give it the same parameters"),
-        (lambda x, *, more, **named: x, "(missing a required argument: 'more')"),
+        (lambda x, *, more, **named: x, " argument: 'more')"),
         (lambda x, y, **named: x, "(missing a required argument: 'y')"),
     ],
 )
