@@ -191,7 +191,8 @@ def _spec(context: InferenceContext, index: int, item: onnx.TypeProto.Tensor, dt
     """Return the spec of an input, with its value if it is a small constant that the model itself holds."""
     proto = context.get_input_data(index)
     is_here = proto is not None and proto.data_location != onnx.TensorProto.EXTERNAL
-    if is_here and math.prod(proto.dims) <= MAX_VALUES:
+    # onnx 1.19 gives the numbers of value_ints without their dimension.
+    if is_here and len(proto.dims) == len(item.shape.dim) and math.prod(proto.dims) <= MAX_VALUES:
         found = spec_of(onnx.numpy_helper.to_array(proto))
         if found is not None and found.dtype == dtype:  # older releases of onnx read some types as others
             return found

@@ -68,7 +68,7 @@ def guard(
         if is_float and not is_equal and np.shape(fixed) == np.shape(found):
             # Floats may be rounded otherwise than in the export.
             is_equal = not difference(np.array(fixed, asked.dtype), np.array(found, asked.dtype)).wrong.any()
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+    except (AttributeError, ValueError, TypeError, OverflowError, RecursionError) as error:
         raise ModelError(
             f"the guard of {line} expects {_short(expected)!r}, which is not JSON for the {kind} of a tensor of shape "
             f"{asked.shape} ({error}): the model file is damaged; export the model again"

@@ -222,6 +222,7 @@ def test_text_that_is_not_utf_8_is_said(text: bytes) -> None:
         inspect(data.replace(text, b"\x80" + text[1:]))
 
 
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 25, reason="onnx 1.19 takes the last of two functions")
 def test_a_function_that_a_model_has_twice_is_said() -> None:
     model = onnx.parser.parse_model("""
     <ir_version: 10, opset_import: ["" : 22, "local" : 1]> g (bfloat16[n, n] x) => (bfloat16[n, n] y) {

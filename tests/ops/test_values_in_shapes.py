@@ -90,7 +90,8 @@ def test_a_plain_call_knows_values(tile: Any) -> None:
 
 @pytest.mark.parametrize("node", ["r = Constant<value_ints=[2, 1]>()", "r = Constant<value=int64[2] {2, 1}>()"])
 def test_onnx_knows_constants(tile: Any, node: str) -> None:
-    assert inferred(model_of(f"{node} y = values.Tile(x, r)")) == [4, 3]
+    is_known = "value_ints" not in node or onnx.defs.onnx_opset_version() > 24  # onnx 1.19 loses their dimension
+    assert inferred(model_of(f"{node} y = values.Tile(x, r)")) == ([4, 3] if is_known else ["a", "b"])
 
 
 def test_onnx_knows_initializers_that_the_model_itself_holds(tile: Any) -> None:
