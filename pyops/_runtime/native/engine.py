@@ -96,6 +96,8 @@ class NativeEngine:
             )
         for guard in (self.compute_guard, *self._creation_guards):
             guard.arm()
+        if not depth:
+            self._thread.slots.clear()  # what is left is of a plain session, whose creation has ended
         token = self._created.set(nodes)
         try:
             self._thread.depth, names.shown = depth + 1, shown_only(items)
@@ -182,9 +184,11 @@ class _ThisThread(threading.local):
         return 0, next(_numbers)
 
     def check(self) -> None:
-        """Raise the first exception that this thread could not report."""
+        """Raise the first exception that this thread could not report; the others must not end another creation."""
         if self.slots:
-            raise self.slots.pop(min(self.slots))
+            first = self.slots[min(self.slots)]
+            self.slots.clear()
+            raise first
 
 
 _numbers = itertools.count()

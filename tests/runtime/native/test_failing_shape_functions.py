@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
@@ -19,6 +20,10 @@ MODEL = '<ir_version: 8, opset_import: ["" : 17, "failing" : 1]> g (float[n] x) 
 
 class FromOutsideError(Exception):
     """What a handler of a signal or another thread raises in whatever code runs."""
+
+
+EVERY_FIRST_CALL = [error for number in range(6) for error in (FromOutsideError(str(number)), None)]
+"""ONNX Runtime asks for shapes more than once, and goes on whatever it gets."""
 
 
 @pytest.fixture
@@ -89,4 +94,14 @@ def test_another_shape_function_registered_meanwhile_does_not_make_a_failure_one
         op.register_shape_inference(lambda x: x)
         raise LookupError("its own")
 
+    assert create().run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [1, 1]
+
+
+def test_exceptions_from_outside_end_no_session_but_their_own(op: Any) -> None:
+    raises(op, *EVERY_FIRST_CALL)
+    options = pyops.register_custom_ops(onnxruntime.SessionOptions(), engine="native")
+    options.log_severity_level = 4
+    with pytest.raises(Exception, match="FromOutsideError: 0"):
+        onnxruntime.InferenceSession(onnx.parser.parse_model(MODEL).SerializeToString(), options)
+    op.register_shape_inference(lambda x: x)
     assert create().run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [1, 1]
