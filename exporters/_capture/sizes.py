@@ -19,6 +19,7 @@ from ..errors import ExportError
 from .calls import NOWHERE, Place, calling_place, in_torch, innermost
 
 _SYMBOL = re.compile(r"\bs\d+\b")  # torch's names of dynamic sizes: s0, s1, ...
+_LOOPS = "/torch/_higher_order_ops/"  # whose code depends on sizes as a model's does
 _EVALUATION = (torch.__file__, "/torch/fx/experimental/", "/exporters/_torch_private/", __file__)
 
 
@@ -76,7 +77,9 @@ def _asking_place() -> Place | None:
     # Python code asks by the methods of torch.SymInt in torch/__init__.py, and C++ code does not.
     elif torch.__file__ not in [file for file, _ in inner]:
         return None
-    return None if not asking or in_torch(asking[0][0]) else innermost(asking)
+    if not asking or (in_torch(asking[0][0]) and _LOOPS not in asking[0][0]):
+        return None
+    return innermost(asking)
 
 
 def _spell(condition: Any) -> str:

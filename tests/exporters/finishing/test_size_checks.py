@@ -9,6 +9,7 @@ import onnxruntime
 import onnxscript.optimizer
 import pytest
 import torch
+from torch._higher_order_ops.associative_scan import associative_scan
 
 import exporters
 from exporters import CaptureWarning
@@ -65,6 +66,10 @@ def in_a_list(x):
     return x + 1 if x.shape[0] in (2, 4) else x
 
 
+def scanned(x):
+    return associative_scan(torch.add, x, dim=0, combine_mode="generic") if len(x) else x
+
+
 def shape_alone(x):
     return torch.ones(2) * (1 if x.shape[0] > 3 else 2)
 
@@ -89,6 +94,7 @@ CASES = [
     chunks,
     rows,
     in_a_list,
+    scanned,
     shape_alone,
     two_conditions,
     padded,
