@@ -116,8 +116,8 @@ def export(
         fixed, ``torch.export.draft_export`` (not with `guards`), a trace. ``program.decisions`` lists what was
         fixed, and a warning names it.
     guards : bool
-        Make the exported model raise `pyops.errors.GuardError` if a fixed value that depends on the inputs would
-        differ; ``program.decisions`` tells which ones are guarded. The model then needs pyops to run.
+        Let standard nodes of the exported model raise an error, in every runtime, if a fixed value that depends on the
+        inputs would differ; ``program.decisions`` tells which ones are guarded.
     fill_missing : bool
         Whether the model will run with ``pyops.InferenceSession(model, fill_missing=True)``: ``fallback="verify"`` and
         ``verify=True`` then run it in this way. Operators for which ONNX Runtime has no kernel need not fall back.
@@ -187,7 +187,7 @@ def export(
                 decisions = (*_enforced(program, model, fixed), *decisions)
                 # torch gives no names if an argument is not a tensor.
                 program.rename_axes(size_names(program.exported_program, model, *called_with))
-            _tell_decisions(program, decisions, guards)
+            _tell_decisions(program, decisions)
             _warn_of_draws(program)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
@@ -284,14 +284,13 @@ def verify(
         return compared(model, first, calls, keywords, program, tolerances or {}, fill_missing)
 
 
-def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...], guards: bool) -> None:
+def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...]) -> None:
     """Write what the capture fixed into a program and its model, and warn of it."""
     program.decisions = decisions
     record(program.model, decisions)
     if decisions:
         guarded = sum(item.guarded for item in decisions)
         runs = f"; {guarded} guarded: a run in which one of these would differ is an error" if guarded else ""
-        runs += ", and the exported model needs pyops" if guarded and guards else ""
         count = "1 value" if len(decisions) == 1 else f"{len(decisions)} values"
         warn(
             f"the export fixed {count} of the model's Python code as in a run with the example arguments{runs}\n"

@@ -15,7 +15,7 @@ Tolerances = Mapping[str, tuple[float, float]]
 """The relative and the absolute tolerance of each dtype, by name."""
 
 # As in torch.testing.assert_close; arrays of other dtypes must be equal.
-_TOLERANCES: Tolerances = {
+TOLERANCES: Tolerances = {
     "float16": (1e-3, 1e-5),
     "bfloat16": (1.6e-2, 1e-5),
     "float32": (1.3e-6, 1e-5),
@@ -56,7 +56,7 @@ class Difference(NamedTuple):
 
 def difference(expected: Array, actual: Array, rtol: float | None = None, atol: float | None = None) -> Difference:
     """Compare two arrays of the same dtype and shape; the default tolerances are those of `assert_close`."""
-    usual = _TOLERANCES.get(expected.dtype.name, (0.0, 0.0))
+    usual = TOLERANCES.get(expected.dtype.name, (0.0, 0.0))
     rtol, atol = usual[0] if rtol is None else rtol, usual[1] if atol is None else atol
     with np.errstate(all="ignore"):
         absolute, magnitude = _absolute(expected, actual), _magnitude(expected)

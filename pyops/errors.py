@@ -70,10 +70,6 @@ class ModelError(PyopsError, ValueError):
     """A model does not match the declared ops, or ONNX Runtime rejects it."""
 
 
-class GuardError(PyopsError, ValueError):
-    """A run of an exported model has a value that differs from the one that the export fixed."""
-
-
 class CompileError(PyopsError, RuntimeError):
     """A kernel declared with ``compile=`` cannot be compiled; the message has numba's reason and line."""
 

@@ -23,6 +23,7 @@ class Guards:
     def __init__(self, recorded: GraphModule, operator: OpOverload | None) -> None:
         self._graph, self._operator = recorded.graph, operator
         self._waiting: list[tuple[Node, Node, Kind, Any]] = []
+        self._guarded_sizes: dict[Node, tuple[Node, Node, Kind, Any]] = {}
 
     def add(self, node: Node, kind: Kind, value: Any) -> bool:
         """Guard the decision of a call; return whether that is possible.
@@ -57,7 +58,9 @@ class Guards:
         if not returned:
             return
         first, *others = returned
-        for node, copied, kind, value in self._waiting:
+        # What the code used of a result may be its sizes alone.
+        unused = [item for item in self._guarded_sizes if item not in _ancestors(output)]
+        for node, copied, kind, value in (*self._waiting, *map(self._guarded_sizes.__getitem__, unused)):
             with self._graph.inserting_before(output):
                 first = self._call(node, first, copied, kind, value)
         output.args = ([first, *others],)
@@ -67,7 +70,9 @@ class Guards:
         for tensor in tensors:
             users = list(tensor.users)
             with self._graph.inserting_after(tensor):
-                guarded = self._call(node, tensor, tensor, "size", list(tensor.meta["val"].shape))
+                sizes = list(tensor.meta["val"].shape)
+                guarded = self._call(node, tensor, tensor, "size", sizes)
+            self._guarded_sizes[guarded] = node, tensor, "size", sizes
             for user in users:
                 user.replace_input_with(tensor, guarded)
 
@@ -78,6 +83,14 @@ class Guards:
         call = self._graph.call_function(self._operator, (result, asked), attributes)
         call.meta["val"] = result.meta.get("val")
         return call
+
+
+def _ancestors(node: Node) -> set[Node]:
+    found = {node}
+    for item in reversed(node.graph.nodes):
+        if item in found:
+            found.update(item.all_input_nodes)
+    return found
 
 
 def _is_complex(node: Any) -> bool:

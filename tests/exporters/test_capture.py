@@ -5,6 +5,7 @@ import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch.nn import functional
@@ -13,7 +14,6 @@ import exporters
 import pyops
 from exporters import CaptureWarning, ExportError
 from pyops._display.inspection import inspect
-from pyops.errors import GuardError
 from tests.exporters import capture_models as models
 from tests.exporters.capture_models import Affine
 from tests.helpers.tiers import exhaustive
@@ -254,16 +254,16 @@ def test_a_guard_raises_where_a_decision_falls_differently(name):
     assert [(item.kind, item.value, item.depends_on) for item in program.decisions] == case.decisions
     assert all(item.guarded for item in program.decisions)
     assert exporters.verify(case.model, case.args, program).ok
-    with pytest.raises(GuardError, match=r"the model was exported with .* of capture_models.py:\d+, and this run has"):
+    with pytest.raises(Exception, match=r"expected the .* as in the export, capture_models.py:\d+"):
         program(*case.others)
 
 
-def test_a_guard_needs_pyops_and_no_torch(tmp_path):
+def test_a_guarded_model_runs_in_plain_onnx_runtime(tmp_path):
     case = CASES["if on a sum"]
     export(case, f=tmp_path / "model.onnx", capture="auto", guards=True)
-    session = pyops.InferenceSession(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     session.run(None, {session.get_inputs()[0].name: X.numpy()})
-    with pytest.raises(GuardError, match="this run has False"):
+    with pytest.raises(Exception, match="expected the condition true as in the export"):
         session.run(None, {session.get_inputs()[0].name: -X.numpy()})
 
 
@@ -280,11 +280,11 @@ def test_what_is_complex_is_listed_without_a_guard(function):
     assert [item.guarded for item in program.decisions] == [False]
 
 
-def test_the_warning_says_what_guards_need():
+def test_the_warning_says_what_guards_do():
     case = CASES["if on a sum"]
     with pytest.warns(
         CaptureWarning,
-        match="1 guarded: a run in which one of these would differ is an error, and the exported model needs pyops",
+        match="1 guarded: a run in which one of these would differ is an error\n",
     ):
         exporters.export(case.model, case.args, verbose=False, capture="auto", guards=True)
 

@@ -14,7 +14,6 @@ from torch.overrides import TorchFunctionMode
 
 import exporters
 from exporters import CaptureWarning
-from pyops.errors import GuardError
 from tests.exporters import deciding_models
 from tests.exporters.deciding_models import DECIDING, Deciding
 from tests.helpers.tiers import exhaustive
@@ -106,9 +105,9 @@ def test_decisions_are_complete_and_guarded(name):
     assert listed(program) == shown(answers)
     assert all(item.guarded and item.depends_on == "inputs" for item in program.decisions)
     assert exporters.verify(case.model(), case.args, program).ok
-    with pytest.raises(GuardError) as caught:
+    with pytest.raises(Exception, match=r"as in the export, deciding_models\.py:") as caught:
         program(*case.others)
-    found = re.search(r"of deciding_models.py:(\d+), and this run has", str(caught.value))
+    found = re.search(r"deciding_models.py:(\d+)", str(caught.value))
     # The first answer that differs between the two runs of the model.
     pairs = zip(answers, asked(case, case.others), strict=False)
     assert int(found[1]) == next(line for (line, answer), (_, other) in pairs if answer != other)

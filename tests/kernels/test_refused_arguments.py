@@ -5,9 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from pyops import errors
 from pyops.kernels import OPS
-from pyops.kernels.guards import guard
 
 BIG = 2**62
 
@@ -146,20 +144,3 @@ def test_no_losses():
     nothing = OPS["CtcLoss"](f(5, 0, 3), np.zeros((0, 2), int), i(), i())
     assert nothing.shape == ()
     assert np.isnan(nothing)
-
-
-@pytest.mark.parametrize("expected", ["3 x", "[1, {", ""])
-def test_a_guard_of_a_damaged_model_is_said(expected):
-    x = np.ones(2, np.float32)
-    with pytest.raises(
-        errors.ModelError, match=r"the guard of m\.py:1 expects .*, which is not JSON .*export the model"
-    ):
-        guard(x, np.array(3), kind="number", expected=expected, line="m.py:1")
-
-
-@pytest.mark.parametrize("expected", ['{"a": [3]}', '"x"', "[1, [2]]", "null", "[" * 100_000, "3", "1" * 10_000])
-@pytest.mark.parametrize("asked", [np.array(2.5), np.array([1.0, np.nan]), np.array([], int), np.array([[True]])])
-@pytest.mark.parametrize("kind", ["branch", "number", "size", "values"])
-def test_a_guard_whose_value_was_edited_is_said(expected, asked, kind):
-    with pytest.raises((errors.ModelError, errors.GuardError), match="export the model again"):
-        guard(np.ones(2, np.float32), asked, kind=kind, expected=expected, line="m.py:1")
