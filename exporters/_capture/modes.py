@@ -11,12 +11,13 @@ import torch
 from .._torch_private.operators import OpOverload
 from .._torch_private.patching import quiet
 from .._torch_private.tracing import asked_conditions, capturing_by, draft_failures
+from .._torch_private.trees import clone_tensors, tensor_leaves
 from ..errors import ExportError
 from .calls import Place, calling_place
 from .decisions import CaptureDecision, Kind, decision
 from .failures import asks_for_gradients, capture_failure, check_arguments, in_trace, is_capture_failure
 from .known_state import known_state
-from .preparation import prepared, separated, unchanged_attributes
+from .preparation import prepared, separated, unchanged_attributes, unmarked
 from .sizes import check_dynamic_shapes, model_place
 from .sources import expression_sources
 from .trace import trace
@@ -90,14 +91,19 @@ def captured(
         Whatever else `run` raises.
     """
     kwargs = arguments.get("kwargs") or {}
+
+    def run_unmarked(model: Model, args: tuple[Any, ...], **arguments: Any) -> T:
+        with unmarked((args, arguments["kwargs"])):
+            return run(model, args, **arguments)
+
     for gradients in (False, True):
         with prepared(model, args, kwargs), torch.set_grad_enabled(gradients):
             args, kwargs = separated(model, (args, kwargs))
             arguments = {**arguments, "kwargs": kwargs}
             try:
                 if capture == "export" or not isinstance(model, torch.nn.Module):
-                    return run(model, args, **arguments), ()
-                return _first(run, model, args, arguments, capture, guard)
+                    return run_unmarked(model, args, **arguments), ()
+                return _first(run_unmarked, model, args, arguments, capture, guard)
             except Exception as error:  # the model's code may raise anything
                 if not is_capture_failure(error) and (capture == "export" or not in_trace(error)):
                     raise
@@ -163,6 +169,7 @@ def _drafted(
 
     with asked_conditions(ask), capturing_by("draft_export", asked.clear) as programs:
         result = run(model, args, **arguments)
+    _check_example(programs[0], model, args, arguments["kwargs"])
     decisions: list[CaptureDecision] = []
     sources = expression_sources(programs[0], (expression for expression, _, _ in asked))
     for (_, value, place), source in zip(asked, sources, strict=True):
@@ -175,3 +182,21 @@ def _drafted(
         if failure == "GUARD_ADDED":
             decisions.append(decision("size", str(found["expr"]), model_place(model), "inputs"))
     return result, tuple(decisions)
+
+
+def _check_example(
+    program: torch.export.ExportedProgram, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Raise an exception if a captured program does not compute what the model does for the example arguments.
+
+    A draft export decides by values that it computes itself, which may be wrong. The program asserts what it decided.
+    """
+    computed = []
+    for run in (model, program.module()):
+        with unchanged_attributes(model), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            computed.append(clone_tensors(tensor_leaves(run(*clone_tensors(args), **clone_tensors(dict(kwargs))))))
+    for expected, found in zip(*computed, strict=True):
+        # Values of different branches differ by more.
+        rtol, atol = (1e-3, 1e-4) if expected.dtype.is_floating_point or expected.dtype.is_complex else (0, 0)
+        torch.testing.assert_close(found, expected, rtol=rtol, atol=atol, equal_nan=True)

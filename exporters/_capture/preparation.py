@@ -49,6 +49,18 @@ def separated(model: Any, arguments: Any) -> Any:
 
 
 @contextmanager
+def unmarked(arguments: Any) -> Iterator[None]:
+    """Context manager: remove the marks of dynamic sizes that torch leaves on tensors when a capture fails."""
+    before = [(vars(item), dict(vars(item))) for item in tensor_leaves(arguments)]
+    try:
+        yield
+    finally:
+        for attributes, kept in before:
+            attributes.clear()
+            attributes.update(kept)
+
+
+@contextmanager
 def unchanged_attributes(model: torch.nn.Module) -> Iterator[None]:
     """Context manager: restore the attributes and buffers of all modules, which a run of the model may change."""
     before = [(vars(module), _copies(vars(module))) for module in model.modules()]

@@ -15,7 +15,7 @@ import torch
 
 from .._torch_private.tracing import asked_sizes, traced_frames
 from .._torch_private.trees import children, flatten, registering, unflatten
-from ..errors import ExportError
+from ..errors import CaptureError, ExportError
 from .calls import NOWHERE, Place, calling_place, in_torch, innermost
 
 _SYMBOL = re.compile(r"\bs\d+\b")  # torch's names of dynamic sizes: s0, s1, ...
@@ -63,7 +63,14 @@ def recorded_conditions() -> Iterator[dict[SizeCondition, None]]:
         if is_number or compares_remainder or place:
             asked[SizeCondition(violation, place or calling_place())] = None
 
-    with asked_sizes(ask):
+    def contradict() -> None:
+        if _asking_place():
+            raise CaptureError(
+                "torch.export takes a dynamic size of 0 or 1 in the example for one of 2 or more, and the model's code "
+                "asks for it: pass an example of another size, or leave the dimension out of dynamic_shapes"
+            )
+
+    with asked_sizes(ask, contradict):
         yield asked
 
 

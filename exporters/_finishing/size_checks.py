@@ -125,7 +125,8 @@ def _floor_div(tape: Tape, x: Value, y: Value) -> Value:
 
 # By the names of SymPy's classes and torch's.
 _FUNCTIONS: dict[str, Callable[..., Value]] = {
-    **{name: _folding(name) for name in ("Add", "Mul", "Max", "Min", "Mod", "And", "Or")},
+    **{name: _folding(name) for name in ("Add", "Mul", "Max", "Min", "Mod")},
+    **{name: _folding(name, _BOOL) for name in ("And", "Or")},
     "PythonMod": _folding("Mod"),
     "FloorDiv": _floor_div,
     "CleanDiv": _floor_div,

@@ -136,13 +136,15 @@ def _shapes() -> Any:
 
 
 @contextmanager
-def asked_sizes(ask: Callable[[Any, bool], None]) -> Iterator[None]:
+def asked_sizes(ask: Callable[[Any, bool], None], contradict: Callable[[], None]) -> Iterator[None]:
     """Context manager: report each expression of sizes that a capture evaluates and that differs between sizes.
 
     Parameters
     ----------
     ask : callable
         Called with the SymPy condition that does not hold, and whether the capture evaluated a number.
+    contradict : callable
+        Called where the answer to a condition is not that of the example.
     """
     import sympy  # which torch.export imports anyway
 
@@ -152,6 +154,8 @@ def asked_sizes(ask: Callable[[Any, bool], None]) -> Iterator[None]:
     def evaluating(node: Any, *args: Any, **kwargs: Any) -> Any:
         certain = node.is_bool() and any(is_certain(torch.SymBool(item)) for item in (node, node.sym_not()))
         value = evaluate(node, *args, **kwargs)
+        if node.is_bool() and node.has_hint() and node.hint != value:
+            contradict()
         if not certain:
             violation = (~node.expr if value else node.expr) if node.is_bool() else sympy.Ne(node.expr, value)
             ask(violation, not node.is_bool())

@@ -339,6 +339,44 @@ def test_code_that_catches_the_exception_of_a_capture_is_refused(model, ask):
     assert program(x)[0].tolist() == [0, 3]
 
 
+class Weights(torch.nn.Module):
+    """Holds weights that it does not register, of which a draft export reads memory that nobody wrote."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.inner = [torch.nn.Linear(3, 3)]
+        self.limit = limit
+
+    def forward(self, x):
+        y = self.inner[0](x)
+        return y * 2 if y.abs().sum() > self.limit else y + 100
+
+
+@pytest.mark.parametrize("limit", [-1.0, 1e4])
+def test_a_branch_is_that_of_the_example(limit):
+    model = Weights(limit).eval()
+    with pytest.warns(CaptureWarning, match=f"branch {limit < 0}"):
+        program = exporters.export(model, (X,), capture="auto", verbose=False)
+    np.testing.assert_allclose(program(X)[0], model(X).detach(), 1e-5, 1e-6)
+
+
+def test_a_size_of_zero_is_refused_where_the_code_asks_for_it(model):
+    function = model(lambda x: x.sum() + 4 if x.shape[0] == 0 else x.sum() + 2)
+    sizes = ({0: torch.export.Dim.AUTO},)
+    with pytest.raises(ExportError, match=r"test_capture.py:\d+.*\n  torch.export takes a dynamic size of 0 or 1"):
+        exporters.export(function, (torch.zeros(0, 2),), dynamic_shapes=sizes)
+    with pytest.warns(CaptureWarning, match=r"shape\[0\] == 0"):
+        program = exporters.export(function, (torch.zeros(0, 2),), dynamic_shapes=sizes, capture="auto")
+    assert program(torch.zeros(0, 2))[0] == 4
+
+
+def test_a_failed_capture_leaves_no_marks_on_the_arguments(model):
+    x = torch.randn(2, 3)
+    with pytest.raises(ExportError):
+        exporters.export(model(lambda x: x.reshape(2, 3)), (x,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+    assert not vars(x)
+
+
 def test_a_size_that_a_draft_fixes_is_listed(model):
     def function(x):
         found = [torch.nonzero(row > 0.3) for row in x]

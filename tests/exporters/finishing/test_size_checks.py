@@ -70,6 +70,10 @@ def scanned(x):
     return associative_scan(torch.add, x, dim=0, combine_mode="generic") if len(x) else x
 
 
+def one_of_two_conditions(x):
+    return x * 2 if torch.sym_not((x.shape[0] > 2) & (x.shape[0] % 2 == 0)) else x - 1
+
+
 def shape_alone(x):
     return torch.ones(2) * (1 if x.shape[0] > 3 else 2)
 
@@ -95,6 +99,7 @@ CASES = [
     rows,
     in_a_list,
     scanned,
+    one_of_two_conditions,
     shape_alone,
     two_conditions,
     padded,
@@ -104,6 +109,7 @@ CONDITIONS = {
     parity: lambda size: size % 2,
     more_than_three: lambda size: size > 3,
     as_a_float: lambda size: size // 2,
+    one_of_two_conditions: lambda size: size > 2 and size % 2 == 0,
     two_conditions: lambda size: (size % 2, size >= 4),
     shape_alone: lambda size: size > 3,
 }
