@@ -154,10 +154,11 @@ def asked_sizes(ask: Callable[[Any, bool], None], contradict: Callable[[], None]
     def evaluating(node: Any, *args: Any, **kwargs: Any) -> Any:
         certain = node.is_bool() and any(is_certain(torch.SymBool(item)) for item in (node, node.sym_not()))
         value = evaluate(node, *args, **kwargs)
-        if node.is_bool() and node.has_hint() and node.hint != value:
+        violation = (~node.expr if value else node.expr) if node.is_bool() else sympy.Ne(node.expr, value)
+        # A symbol of a size is positive, even where the size is 0.
+        if violation == sympy.true or (node.is_bool() and node.has_hint() and node.hint != value):
             contradict()
         if not certain:
-            violation = (~node.expr if value else node.expr) if node.is_bool() else sympy.Ne(node.expr, value)
             ask(violation, not node.is_bool())
         return value
 

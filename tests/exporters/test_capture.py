@@ -360,8 +360,9 @@ def test_a_branch_is_that_of_the_example(limit):
     np.testing.assert_allclose(program(X)[0], model(X).detach(), 1e-5, 1e-6)
 
 
-def test_a_size_of_zero_is_refused_where_the_code_asks_for_it(model):
-    function = model(lambda x: x.sum() + 4 if x.shape[0] == 0 else x.sum() + 2)
+@pytest.mark.parametrize("size", [lambda x: x.shape[0], exhaustive(len)])
+def test_a_size_of_zero_is_refused_where_the_code_asks_for_it(model, size):
+    function = model(lambda x: x.sum() + 4 if size(x) == 0 else x.sum() + 2)
     sizes = ({0: torch.export.Dim.AUTO},)
     with pytest.raises(ExportError, match=r"test_capture.py:\d+.*\n  torch.export takes a dynamic size of 0 or 1"):
         exporters.export(function, (torch.zeros(0, 2),), dynamic_shapes=sizes)
