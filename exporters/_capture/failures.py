@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.fx import Node
 
 from .._torch_private.tracing import is_capture_error, is_fake
 from .._torch_private.trees import flatten
 from ..errors import CaptureError, ExportError
-from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, spell_place
+from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, source_line, spell_place
 
 _LONGEST = 300
 
@@ -35,11 +36,18 @@ _HINTS = {
     "Constraints violated": _SIZES,
 }
 # Parts of messages about a number or values of a tensor that the capture does not know.
-_BY_VALUES = ("depends on data", "SymInt", "SymFloat", "SymBool", "is not supported for tensor subclasses")
+_BY_VALUES = (
+    "depends on data",
+    "has no counterpart of",
+    "SymInt",
+    "SymFloat",
+    "SymBool",
+    "is not supported for tensor subclasses",
+)
 
 
 class _UnfaithfulError(CaptureError):
-    """A captured program does not compute what the model does."""
+    """A captured program does not compute what the model does, or ONNX cannot express it; another capture may do."""
 
 
 def check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -78,6 +86,12 @@ def check_answers(unanswered: Iterable[tuple[BaseException, Place]]) -> None:
                 f"the model's code catches the exception with which torch.export says that it does not know a value, "
                 f"and would go on otherwise in a run: {spell_place(place)}\n  {_AUTO}"
             )
+
+
+def inexpressible(node: Node) -> CaptureError:
+    """Return the error for a call of a captured program that is of no operator, as of ``round`` on a number."""
+    name = getattr(node.target, "__name__", str(node.target))
+    return _UnfaithfulError(": ".join(filter(None, [f"ONNX has no counterpart of {name}()", source_line(node)])))
 
 
 def is_capture_failure(error: BaseException) -> bool:

@@ -21,7 +21,7 @@ from pyops._ops.op import Op
 from pyops._progress import step
 
 from .._capture.calls import mark_calls, mark_of, source_line
-from .._capture.failures import check_answers, check_constants
+from .._capture.failures import check_answers, check_constants, inexpressible
 from .._capture.interception import Interception, target_of
 from .._fallback.kernel import emit_fallback
 from .._finishing.program import Decision, Finding
@@ -138,7 +138,11 @@ class Plan(Lowering):
             return floor_of_quotient  # torch's own translation rounds toward zero
         if not isinstance(node.target, OpOverload):
             found = exporter.translation(node)
-            return self._unsupported(node, LACKING) if found is None and self._explaining else found
+            if found is not None:
+                return found
+            if not self._explaining:
+                raise inexpressible(node)
+            return self._unsupported(node, LACKING)
         answers = list(self._answers(node, exporter))
         if not answers and not self._explaining and not self.backends.torch:
             return None

@@ -339,6 +339,17 @@ def test_code_that_catches_the_exception_of_a_capture_is_refused(model, ask):
     assert program(x)[0].tolist() == [0, 3]
 
 
+def test_a_number_that_onnx_cannot_compute(model):
+    function = model(lambda x: x * round(float(x[0, 0])))
+    with pytest.raises(
+        ExportError, match=r"no counterpart of round\(\): .*test_capture.py:\d+: .*\n  capture=\"auto\""
+    ):
+        exporters.export(function, (X,))
+    with pytest.warns(CaptureWarning, match="number"):
+        program = exporters.export(function, (X + 1,), capture="auto")
+    np.testing.assert_array_equal(program(X + 1)[0], X + 1)
+
+
 class Weights(torch.nn.Module):
     """Holds weights that it does not register, of which a draft export reads memory that nobody wrote."""
 
