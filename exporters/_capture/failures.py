@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.tracing import is_capture_error, is_fake
 from .._torch_private.trees import flatten
 from ..errors import CaptureError, ExportError
@@ -38,7 +39,6 @@ _HINTS = {
 # Parts of messages about a number or values of a tensor that the capture does not know.
 _BY_VALUES = (
     "depends on data",
-    "has no counterpart of",
     "SymInt",
     "SymFloat",
     "SymBool",
@@ -89,9 +89,11 @@ def check_answers(unanswered: Iterable[tuple[BaseException, Place]]) -> None:
 
 
 def inexpressible(node: Node) -> CaptureError:
-    """Return the error for a call of a captured program that is of no operator, as of ``round`` on a number."""
-    name = getattr(node.target, "__name__", str(node.target))
-    return _UnfaithfulError(": ".join(filter(None, [f"ONNX has no counterpart of {name}()", source_line(node)])))
+    """Return the error for a call on numbers that a captured program computes, for which there is no translation."""
+    target = node.target
+    name = qualified_name(target) if isinstance(target, OpOverload) else getattr(target, "__name__", str(target))
+    line = source_line(node)
+    return _UnfaithfulError(f"{name} has no translation for a number that depends on data{f': {line}' if line else ''}")
 
 
 def is_capture_failure(error: BaseException) -> bool:

@@ -107,14 +107,14 @@ def _simplify(
             if isinstance(constant, torch.Tensor) and id(constant) not in older:
                 found[node] = "inputs"
                 decide(node, "values", constant)
-        elif node.op == "call_function" and not isinstance(node.target, OpOverload) and not node.users:
-            graph.erase_node(node)  # it switches gradients on or off
         if node.target is torch.ops.higher_order.cond:
             _return_tuples(recorded, node)
             torch.compiler.reset()  # plain calls fail with what torch.cond compiled for the trace
     guards.finish()
     for node in reversed(list(graph.nodes)):
-        if (node in answers or is_question(node.target)) and not node.users:
+        # What is no operator switches gradients or autocast on or off; the graph has the casts.
+        is_switch = node.op == "call_function" and not isinstance(node.target, OpOverload)
+        if (is_switch or node in answers or is_question(node.target)) and not node.users:
             graph.erase_node(node)
     graph.eliminate_dead_code()
     recorded.recompile()

@@ -19,6 +19,7 @@ from torch.fx import GraphModule, Node
 
 from pyops._ops.op import Op
 from pyops._progress import step
+from pyops.errors import PyopsError
 
 from .._capture.calls import mark_calls, mark_of, source_line
 from .._capture.failures import check_answers, check_constants, inexpressible
@@ -65,6 +66,9 @@ class _Answer:
     by: By
     reason: str
     emit: Callable[..., Any]
+
+
+_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class KeptWholeError(NoTranslationError):
@@ -290,6 +294,9 @@ class Plan(Lowering):
                 f"{called} cannot fall back: {why} ({source_line(node)}); register a translation, or change that line"
             )
         error = errors[0] if errors else no_translation_error(target)
+        numbers = [item for item in node.all_input_nodes if isinstance(item.meta.get("val"), _NUMBERS)]
+        if numbers and not isinstance(error, PyopsError):
+            raise inexpressible(node) from error
         for other in errors[1:]:
             error.add_note(str(other))
         raise error

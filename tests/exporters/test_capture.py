@@ -339,15 +339,30 @@ def test_code_that_catches_the_exception_of_a_capture_is_refused(model, ask):
     assert program(x)[0].tolist() == [0, 3]
 
 
-def test_a_number_that_onnx_cannot_compute(model):
-    function = model(lambda x: x * round(float(x[0, 0])))
-    with pytest.raises(
-        ExportError, match=r"no counterpart of round\(\): .*test_capture.py:\d+: .*\n  capture=\"auto\""
-    ):
+@pytest.mark.parametrize(
+    ("code", "name"),
+    [(lambda x: x * round(float(x[0, 0])), "round"), (lambda x: x.roll(x.argmax().item() % 3, 0), "aten::roll")],
+)
+def test_a_call_on_a_number_that_has_no_translation(model, code, name):
+    function = model(code)
+    with pytest.raises(ExportError, match=rf"{name} has no translation for .*test_capture.py:\d+: .*\n  capture="):
         exporters.export(function, (X,))
     with pytest.warns(CaptureWarning, match="number"):
         program = exporters.export(function, (X + 1,), capture="auto")
-    np.testing.assert_array_equal(program(X + 1)[0], X + 1)
+    np.testing.assert_array_equal(program(X + 1)[0], code(X + 1))
+
+
+@pytest.mark.parametrize("capture", [exhaustive("trace"), "auto"])
+def test_a_trace_of_autocast_regions(model, capture):
+    def function(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = (x @ x.T).float()
+        return y * 2 if y.sum() > 0 else y
+
+    with pytest.warns(CaptureWarning, match="branch True"):
+        program = exporters.export(model(function), (X,), capture=capture)
+    session = pyops.InferenceSession(program, fill_missing=True)  # ONNX Runtime has no product of bfloat16
+    np.testing.assert_allclose(session.run(None, {session.get_inputs()[0].name: X.numpy()})[0], function(X), rtol=1e-2)
 
 
 class Weights(torch.nn.Module):
