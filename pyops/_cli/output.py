@@ -43,29 +43,18 @@ def archive(path: Path | None) -> Path | None:
     return path
 
 
-Model = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="The ONNX model.", exists=True, dir_okay=False, readable=True)
-]
+_A_FILE: Any = {"exists": True, "dir_okay": False}
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model.", **_A_FILE)]
 LIBRARY_SUFFIXES = (".so", ".dylib", ".dll")
 ModelOrLibrary = Annotated[
-    Path,
-    typer.Argument(
-        metavar="MODEL|LIB", help="The ONNX model, or a library (.so).", exists=True, dir_okay=False, readable=True
-    ),
+    Path, typer.Argument(metavar="MODEL|LIB", help="The ONNX model, or a library (.so).", **_A_FILE)
 ]
 Libraries = Annotated[
     list[Path],
-    typer.Option(
-        "--library",
-        metavar="LIB",
-        help="A library made by pyops build, to use with the model.",
-        exists=True,
-        dir_okay=False,
-    ),
+    typer.Option("--library", metavar="LIB", help="A library made by pyops build, to use with the model.", **_A_FILE),
 ]
 GivenLibraries = Annotated[
-    list[Path],
-    typer.Argument(metavar="LIB", help="Libraries made by pyops build, to try here.", exists=True, dir_okay=False),
+    list[Path], typer.Argument(metavar="LIB", help="Libraries made by pyops build, to try here.", **_A_FILE)
 ]
 OpName = Annotated[str, typer.Argument(metavar="OP", help="module:op, file.py:op or domain::Name.")]
 Benched = Annotated[
