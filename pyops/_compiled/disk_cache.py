@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import llvmlite
 import numba
@@ -48,7 +48,7 @@ def use_cache(compiled: Any, name: str, *made_from: str | None, is_current: Call
     """
     settings = " ".join(str(getattr(numba.config, name)) for name in _SETTINGS)
     key = hashlib.sha256("\0".join([_versions(), settings, *map(str, made_from)]).encode()).hexdigest()
-    compiled._cache = _Cache(_Keyed(name, key, is_current))
+    compiled._cache = _Cache(_Locator(name, key, is_current))
     path = cache_folder()
     if None in made_from or path is None:
         compiled._cache.disable()
@@ -66,32 +66,26 @@ def _versions() -> str:
     return f"{hashlib.sha256(own).hexdigest()} {numba.__version__} {llvmlite.__version__} {np.__version__}"
 
 
-class _Keyed(NamedTuple):
+class _Locator(_CacheLocator):
     """The name and key under which code is cached, and whether the key still describes what would be compiled."""
 
-    name: str
-    key: str
-    is_current: Callable[[], bool]
-
-
-class _Locator(_CacheLocator):
-    def __init__(self, keyed: _Keyed) -> None:
-        self._keyed = keyed
+    def __init__(self, name: str, key: str, is_current: Callable[[], bool]) -> None:
+        self.name, self.key, self.is_current = name, key, is_current
 
     def get_cache_path(self) -> str:
         return str(cache_folder() or "")
 
     def get_source_stamp(self) -> str:
-        return self._keyed.key
+        return self.key
 
     def get_disambiguator(self) -> str:
-        return self._keyed.key[:32]
+        return self.key[:32]
 
 
 class _Impl(CompileResultCacheImpl):
-    def __init__(self, keyed: _Keyed) -> None:
-        self._locator = _Locator(keyed)
-        self._filename_base = self.get_filename_base(re.sub(r"\W", "_", keyed.name), "")
+    def __init__(self, locator: _Locator) -> None:
+        self._locator = locator
+        self._filename_base = self.get_filename_base(re.sub(r"\W", "_", locator.name), "")
 
     def check_cachable(self, compiled: Any) -> bool:
         # Code with the address of a large constant array is invalid in other processes.
@@ -111,9 +105,8 @@ class _Files(IndexDataCacheFile):
 class _Cache(FunctionCache):
     _impl_class = _Impl
 
-    def __init__(self, keyed: _Keyed) -> None:
-        super().__init__(keyed)
-        locator = self._impl.locator
+    def __init__(self, locator: _Locator) -> None:
+        super().__init__(locator)
         self._cache_file = _Files(locator.get_cache_path(), self._impl.filename_base, locator.get_source_stamp())
 
     def _index_key(self, signature: Any, codegen: Any) -> Any:
