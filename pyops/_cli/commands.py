@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
@@ -28,6 +28,9 @@ from ..errors import EngineError, PyopsError
 from . import output
 from .arguments import as_call, as_feed, find_op, import_modules, read_arrays, read_attributes
 from .output import Answer, answering
+
+if TYPE_CHECKING:
+    from ..testing import Sample
 
 _FILE_NAMES = sys.getfilesystemencoding()
 _LONGEST = 200  # bytes, of the 255 that file systems allow
@@ -181,25 +184,27 @@ def check_op(
 
     Small arrays are generated unless inputs are given. The exit code is 1 if a check fails.
     """
-    from ..testing import Sample, check
-    from ..testing._check import example
+    from ..testing import check
 
     import_modules(modules)
-    found = find_op(op)
-    named = read_attributes(found.signature, attributes)
-    given = as_call(found.signature, read_arrays(inputs)) if inputs else None
-    sample = example(found, named) if given is None else Sample(found, *given, **named)
+    sample = _sample(op, attributes, inputs)
     report = check(sample, checks=checks, generate=generate, raise_exception=False)
     results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
-    data = {"op": found.signature.qualified_name, "ok": report.ok, "checks": results}
+    data = {"op": sample.op.signature.qualified_name, "ok": report.ok, "checks": results}
     return Answer(str(report).splitlines(), data, report.ok)
 
 
-def medians(
-    calls: Mapping[str, Callable[[], object]],
-    rounds: int = ROUNDS,
-    seconds: float = SECONDS,
-) -> dict[str, float]:
+def _sample(op: str, attributes: list[str], inputs: list[str]) -> Sample:
+    """Return the call of an op with these attributes, on these inputs or generated ones."""
+    from ..testing import Sample
+    from ..testing._check import example
+
+    found = find_op(op)
+    named = read_attributes(found.signature, attributes)
+    return Sample(found, *as_call(found.signature, read_arrays(inputs)), **named) if inputs else example(found, named)
+
+
+def medians(calls: Mapping[str, Call], rounds: int = ROUNDS, seconds: float = SECONDS) -> dict[str, float]:
     """Return the seconds per call, as medians over rounds in which the calls alternate.
 
     Times differ between machines and over time; only the ratios within one result are comparable.
@@ -238,19 +243,14 @@ def bench(
     The calls alternate; compare only the ratios within one run.
     """
     import_modules(modules)
-    arrays = read_arrays(inputs)
     if what.endswith(".onnx"):
         if attributes:
             raise typer.BadParameter("a model contains its attributes; leave out --attribute")
+        arrays = read_arrays(inputs)
         calls, missing = _sessions(what, lambda session: as_feed(arrays, session.get_inputs()), {})
     else:
-        op = find_op(what)
-        named = read_attributes(op.signature, attributes)
-        from ..testing import Sample
-        from ..testing._check import example
-
-        sample = Sample(op, *as_call(op.signature, arrays), **named) if arrays else example(op, named)
-        plain: dict[str, Call] = {"plain call": functools.partial(op, *sample.inputs, **sample.attributes)}
+        sample = _sample(what, attributes, inputs)
+        plain: dict[str, Call] = {"plain call": functools.partial(sample.op, *sample.inputs, **sample.attributes)}
         calls, missing = _sessions(sample.model(), lambda session: sample.feed, plain)
     if not calls:
         raise EngineError("; ".join(f"{name}: {reason}" for name, reason in missing.items()))
