@@ -169,12 +169,10 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
     codes = tried | waiting | given
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         results = dict(zip(codes, pool.map(probe, codes.values()), strict=True))
-    probes = {name: results[name] for name in tried}
-    provided = {name: results[name] for name in waiting}
     python = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
     system = f"{platform.system()} on {platform.machine()}"
-    registered = {name: results[name] for name in given}
-    return Machine(python, system, versions, providers, probes, provided, registered)
+    answers = ({name: results[name] for name in part} for part in (tried, waiting, given))
+    return Machine(python, system, versions, providers, *answers)
 
 
 def _import(domain: str) -> str:
