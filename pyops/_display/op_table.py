@@ -37,9 +37,8 @@ def list_ops() -> OpTable:
     ['Twice']
     """
     adopted = [op for op in adoption.adopted_ops().values() if isinstance(op, Op) and not adoption.is_shipped(op)]
-    found: dict[tuple[str, str, int], AnyOp] = {(op.domain, op.name, op.version): op for op in adopted}
-    for versions in registry.all_versions().values():
-        found |= {(op.domain, op.name, op.version): op for op in versions.values()}
+    declared = (op for versions in registry.all_versions().values() for op in versions.values())
+    found = {(op.domain, op.name, op.version): op for op in (*adopted, *declared)}
     return OpTable((found[key] for key in sorted(found)), _notes())
 
 
