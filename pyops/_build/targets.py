@@ -36,7 +36,7 @@ class Target:
         """Return whether libraries for it run on this machine."""
         return self.name == host()
 
-    def machine(self, cpu: str, optimization: int = 3) -> Any:
+    def machine(self, cpu: str) -> Any:
         """Return LLVM's target machine for a CPU of this kind; ``"native"`` is that of this machine.
 
         Raises
@@ -54,7 +54,7 @@ class Target:
 
             cpu, features = llvm.get_host_cpu_name(), get_host_cpu_features()
         return llvm.Target.from_triple(self.triple).create_target_machine(
-            cpu=cpu, features=features, opt=optimization, reloc="pic", codemodel="default"
+            cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default"
         )
 
 
