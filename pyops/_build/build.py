@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -130,7 +129,7 @@ def build(
             refused[op] = _no_ranks(op, failed)
         elif op not in refused:
             warnings += [f"{op.signature.qualified_name} is not built for {use}: {_short(why)}" for use, why in failed]
-    told = [f"{op.signature.qualified_name} ({_place(op)}) cannot be built: {why}" for op, why in refused.items()]
+    told = [f"{op.signature.qualified_name} ({op.location}) cannot be built: {why}" for op, why in refused.items()]
     built = {op: made for op, made in codes.items() if op not in refused}
     if not built or (refused and not skip_unsupported):
         raise CompileError("\n".join([*told, *["leave these out with skip_unsupported=True"] * bool(built)]))
@@ -168,12 +167,6 @@ def _work(
         for key, use in zip(keys, uses, strict=True):
             work.setdefault(key, (op, use))
     return list(work.values()), refused, warnings
-
-
-def _place(op: AnyOp) -> str:
-    function = inspect.unwrap(getattr(op.kernels["cpu"], "plain", op.kernels["cpu"]))
-    code = getattr(function, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else "not a Python function"
 
 
 def _no_ranks(op: AnyOp, failed: Sequence[tuple[Use, str]]) -> str:

@@ -122,6 +122,21 @@ ALLOWED_SYMBOLS = {
 }
 
 
+def test_the_place_of_a_kernel_that_cannot_be_built_is_that_of_the_compiled_one(tmp_path: Path) -> None:
+    @onnx_op("built::Told")
+    def told(x: F32) -> F32:
+        return x
+
+    @told.register_kernel("cpu", compile=True)
+    def compiled(x: Any) -> Any:
+        print("hello")
+        return x
+
+    with pytest.raises(CompileError) as caught:
+        pyops.build(tmp_path / "lib.so", told, ranks=[1])
+    assert f"{__file__}:{compiled.__code__.co_firstlineno})" in str(caught.value)
+
+
 @pytest.mark.parametrize("op", [pytest.param(op, id=op.name) for op in REFUSED])
 @pytest.mark.exhaustive
 def test_what_cannot_be_built_is_refused_with_its_line(op: Op[..., Any], tmp_path: Path) -> None:
