@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 
 from .._ops.op import AnyOp
-from .._schema.dtypes import from_onnx
+from .._schema.dtypes import element_type, from_onnx
+from .._schema.node import read_attributes
 from .._schema.specs import TensorSpec, new_dim
 from ..errors import InputError
 
@@ -30,7 +31,8 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
     Raises
     ------
     InputError
-        The model has none of them, or does not have the type or rank of an input.
+        The model has none of them, does not have the type or rank of an input, or has an attribute of another type
+        than declared.
     """
     by_name = {(op.domain, op.name): op for op in sorted(ops, key=lambda op: op.version)}
     nodes = [
@@ -72,24 +74,14 @@ def _with_outputs(
     made = onnx.ModelProto()
     made.CopyFrom(model)
     for name, spec in zip(node.output, specs, strict=False):
-        kind = next(value for value in range(1, 30) if (row := from_onnx(value)) and row.dtype == spec.dtype)
-        made.graph.value_info.append(onnx.helper.make_tensor_value_info(name, kind, [None] * spec.ndim))
+        if row := element_type(spec.dtype):
+            made.graph.value_info.append(onnx.helper.make_tensor_value_info(name, row.onnx, [None] * spec.ndim))
     return made
 
 
 def _attributes(node: onnx.NodeProto, op: AnyOp) -> dict[str, Any]:
-    values = {}
-    for attribute in node.attribute:
-        value = onnx.helper.get_attribute_value(attribute)
-        if isinstance(value, onnx.TensorProto):
-            value = onnx.numpy_helper.to_array(value)
-        elif isinstance(value, bytes):
-            value = value.decode()
-        elif isinstance(value, list):
-            value = [item.decode() if isinstance(item, bytes) else item for item in value]
-        if op.signature.attribute(attribute.name):
-            values[attribute.name] = value
-    return values
+    values = read_attributes(node, op.signature)
+    return {name: value for name, value in values.items() if op.signature.attribute(name)}
 
 
 def _call(node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]) -> NodeCall:
