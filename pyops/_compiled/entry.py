@@ -87,6 +87,10 @@ class Writer:
     def add(self, *lines: str) -> None:
         self.lines += [f"    {line}" for line in lines]
 
+    def add_call(self, call: str) -> None:
+        """Write a call of a function that returns a status, which is returned unless it is 0."""
+        self.add(f"status = {call}", "if status != 0:", "    return status")
+
     def text(self, head: str) -> str:
         return "\n".join([f"def {head}:", *self.lines])
 
@@ -99,12 +103,8 @@ class Writer:
             self.add(f"key = scratch({max(total, 1)})")
         at = 0
         for i, dtype, rank in tensors:
-            self.add(
-                f"tensor{i} = scratch({TENSOR_WORDS})",
-                f"status = read_input(state, context, {i}, tensor{i}, {ort_code(dtype)}, {rank})",
-                "if status != 0:",
-                "    return status",
-            )
+            self.add(f"tensor{i} = scratch({TENSOR_WORDS})")
+            self.add_call(f"read_input(state, context, {i}, tensor{i}, {ort_code(dtype)}, {rank})")
             if self.specialization.output_ranks is not None:
                 self.add(f"copy_words(load(tensor{i}, {DIMS}), key + {8 * at}, {rank})")
             at += rank
@@ -153,12 +153,8 @@ class Writer:
         """Write the code that allocates ``out0``, ... with the shapes of the results."""
         self.add(f"sizes = scratch({self.sizes})")
         for i, dtype in enumerate(self.specialization.outputs[: self.specialization.used]):
-            self.add(
-                f"status = allocate_like(state, context, {i}, results[{i}], out_tensor, sizes)",
-                "if status != 0:",
-                "    return status",
-                f"out{i} = array_at(load(out_tensor, {DATA}), results[{i}].shape, np.{dtype}, True)",
-            )
+            self.add_call(f"allocate_like(state, context, {i}, results[{i}], out_tensor, sizes)")
+            self.add(f"out{i} = array_at(load(out_tensor, {DATA}), results[{i}].shape, np.{dtype}, True)")
 
     def write(self, function: str, count: int) -> None:
         """Write the code that copies results to ``out0``, ..., except those that are there already.
@@ -177,10 +173,8 @@ class Writer:
             sizes = self.out_sizes[i]
             shape = f"tuple_at({sizes}, {rank})"
             if i < self.specialization.used:
+                self.add_call(f"allocate(state, context, {i}, {sizes}, {rank}, out_tensor)")
                 self.add(
-                    f"status = allocate(state, context, {i}, {sizes}, {rank}, out_tensor)",
-                    "if status != 0:",
-                    "    return status",
                     f"if load(out_tensor, {VALUE}) != 0:",
                     f"    out{i} = array_at(load(out_tensor, {DATA}), {shape}, np.{dtype}, True)",
                     "else:",
