@@ -110,30 +110,25 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
         specialization, _ = specialize(signature, kernel.cores, arrays, use.attributes, dtypes, len(dtypes), None)
         shapes = None
     names = entry.CODE_NAMES | {"kernel": call.call, "np": np}
+    others: dict[str, tuple[Any, int]] = {}  # with the number of parameters of each
     if shapes is not None:
         names["shape_of"] = shapes.shape_of
-    part = None
+        others["shapes"] = shapes.shape_of, 3
     try:
         if specialization.cores is not None:
-            part = names["part_body"] = numba.njit(**INNER)(
-                define("part_body", entry.Writer(specialization).part(), names)
-            )
+            code = entry.Writer(specialization).part()
+            names["part_body"] = numba.njit(**INNER)(define("part_body", code, names))
+            others["part"] = names["part_body"], 2
         code = entry.Writer(specialization, computes_shapes=shapes is not None).body()
         body = numba.njit(**INNER)(define("body", code, names))
         module = _module(body, 4, f"{name}_body")
-        if part is not None:
-            module.link_in(_module(part, 2, f"{name}_part"))
-        if shapes is not None:
-            module.link_in(_module(shapes.shape_of, 3, f"{name}_shapes"))
+        for kind, (function, parameters) in others.items():
+            module.link_in(_module(function, parameters, f"{name}_{kind}"))
     except CompileError:
         raise
     except Exception as error:
         raise CompileError(f"numba says:\n{error}") from error
-    exports = {
-        "body": f"{name}_body",
-        "part": "" if part is None else f"{name}_part",
-        "shapes": "" if shapes is None else f"{name}_shapes",
-    }
+    exports = {kind: f"{name}_{kind}" if kind in {"body", *others} else "" for kind in ("body", "part", "shapes")}
     _keep_only(module, exports.values())
     undefined = [function.name for function in module.functions if function.is_declaration]
     undefined += [variable.name for variable in module.global_variables if variable.is_declaration]
