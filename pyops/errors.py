@@ -19,6 +19,10 @@ from __future__ import annotations
 import pickle
 import sys
 import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _NOT_USERS = frozenset(
     ("pyops", "exporters", "onnxruntime", "onnxruntime_extensions", "onnx", "torch", "contextlib", "importlib", "runpy")
@@ -37,6 +41,14 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     registry = names.setdefault("__warningregistry__", {})
     place = frame.f_code.co_filename, frame.f_lineno, names.get("__name__")
     warnings.warn_explicit(message, category, *place, registry=registry)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the part of a message that names the most similar one of the known names; empty if none is similar."""
+    import difflib  # a declaration does not need it
+
+    near = difflib.get_close_matches(name, known, 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 class PyopsError(Exception):

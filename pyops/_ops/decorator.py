@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar, cast, overload
 
 from .._schema.declaration import Compile, FastMath, read_signature
 from .._schema.devices import DeviceType, check_device_types
-from ..errors import DeclarationError
+from ..errors import DeclarationError, did_you_mean
 from . import adoption, registry
 from . import pickling as pickling  # registers how ops are pickled
 from .builtin import DOMAINS, is_builtin
@@ -129,11 +129,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
         else {"op_type", "inputs", "outputs", "attrs", "version"}
     )
     for name in sorted(set(kwargs) - known):
-        import difflib  # only for the message
-
         form = '"domain::Name", version=1' if args else "op_type=..., inputs=..., outputs=..., attrs=..."
-        near = difflib.get_close_matches(name, sorted(known | {"override"}), 1)
-        meant = f" (did you mean {near[0]!r}?)" if near else ""
+        meant = did_you_mean(name, sorted(known | {"override"}))
         raise DeclarationError(f"onnx_op got an unknown argument {name!r}{meant}; its form is @onnx_op({form})")
 
     def declare(function: Callable[P, R]) -> Op[P, R]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -12,7 +11,7 @@ import onnxruntime
 
 from .._ops.op import AnyOp
 from .._schema import devices
-from ..errors import DeviceCopyWarning, DeviceError, InputError, MissingDependencyError, warn
+from ..errors import DeviceCopyWarning, DeviceError, InputError, MissingDependencyError, did_you_mean, warn
 
 _CPU_PROVIDER = "CPUExecutionProvider"
 _FAILURE = re.compile(r"CUDA failure (?P<status>\d+): .*?(?= ; |$)")
@@ -41,10 +40,8 @@ def check_available(providers: Any) -> None:
     known = [*onnxruntime.get_all_providers(), *(device.ep_name for device in devices_of_plugins)]
     for name in _names(providers):
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
             raise InputError(
-                f"there is no execution provider {name!r}{meant}; this onnxruntime has "
+                f"there is no execution provider {name!r}{did_you_mean(str(name), known)}; this onnxruntime has "
                 f"{', '.join(onnxruntime.get_available_providers())}"
             )
     if _asks_for_cuda(providers) and devices.CUDA_PROVIDER not in onnxruntime.get_available_providers():

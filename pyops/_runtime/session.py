@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ from .._ops.origin import source_line
 from .._schema import devices
 from .._schema.dtypes import spell_shape
 from .._tables import html_parts, printable
-from ..errors import EngineError, FilledNodeWarning, InputError, ModelError, warn
+from ..errors import EngineError, FilledNodeWarning, InputError, ModelError, did_you_mean, warn
 from . import cuda_provider, ort_values
 from .calls import exceptions
 from .deferred import DeferredSession
@@ -147,8 +146,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     ) -> None:
         """Load a model and create its session; see the class for the parameters."""
         for name in kwargs.keys() - set(_OF_ONNXRUNTIME):
-            near = difflib.get_close_matches(name, KEYWORDS, 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            meant = did_you_mean(name, KEYWORDS)
             raise InputError(f"InferenceSession got an unknown keyword {name!r}{meant}; it takes {', '.join(KEYWORDS)}")
         if not isinstance(fill_missing, bool):
             raise InputError(f"fill_missing is {fill_missing!r}; it must be True or False")

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..errors import DeclarationError, InputError
+from ..errors import DeclarationError, InputError, did_you_mean
 from .attribute import Attribute
 from .dtypes import DType, dtype_name, element_type
 
@@ -152,11 +152,8 @@ class Signature:
         """
         unknown = [name for name in given if self.attribute(name) is None]
         if unknown:
-            import difflib  # only for the message
-
             known = ", ".join(a.name for a in self.attributes) or "none"
-            near = difflib.get_close_matches(unknown[0], [a.name for a in self.attributes if a.name not in given], 1)
-            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            meant = did_you_mean(unknown[0], [a.name for a in self.attributes if a.name not in given])
             raise InputError(f"unknown attribute {unknown[0]!r}{meant}; {self} declares: {known}")
         values = {}
         for attribute in self.attributes:
