@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .native.options import config_entry
+
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -40,7 +42,7 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
         for other in list(others):
             with other:
                 pass
-        if _configured_folder(options):
+        if config_entry(options, _FOLDER):
             yield
             return
         options.add_session_config_entry(_FOLDER, folder)
@@ -49,10 +51,3 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
         finally:
             if not of_one_session:
                 options.add_session_config_entry(_FOLDER, "")
-
-
-def _configured_folder(options: Any) -> str:
-    try:
-        return str(options.get_session_config_entry(_FOLDER))
-    except RuntimeError:
-        return ""

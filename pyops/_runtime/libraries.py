@@ -8,6 +8,7 @@ from typing import Any
 import onnxruntime
 
 from .._models.model import Key
+from .native.options import config_entry
 
 LIBRARY_ENTRY = "pyops.library."
 """The prefix of the configuration entries that libraries write, one for each of their domains."""
@@ -18,9 +19,5 @@ def library_ops(options: Any, domains: Iterable[str]) -> set[Key]:
     found: set[Key] = set()
     # The engine reports options of another class.
     for domain in domains if isinstance(options, onnxruntime.SessionOptions) else ():
-        try:
-            names = options.get_session_config_entry(LIBRARY_ENTRY + domain)
-        except RuntimeError:  # there is none
-            continue
-        found |= {(domain, name) for name in names.split()}
+        found |= {(domain, name) for name in config_entry(options, LIBRARY_ENTRY + domain).split()}
     return found

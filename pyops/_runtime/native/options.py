@@ -10,6 +10,14 @@ from .c_api import load
 from .session import POINTER_ENTRY, session_options_pointer
 
 
+def config_entry(options: Any, key: str) -> str:
+    """Return a configuration entry of an ``onnxruntime.SessionOptions``; empty if there is none."""
+    try:
+        return str(options.get_session_config_entry(key))
+    except RuntimeError:
+        return ""
+
+
 def config_entries(options: Any) -> dict[str, str]:
     """Return the configuration entries of an ``onnxruntime.SessionOptions``.
 
