@@ -39,6 +39,7 @@ docs/autocast
 docs/quantization
 docs/compiled
 docs/building
+docs/programs
 docs/cuda
 docs/plugins
 docs/processes

@@ -18,9 +18,7 @@ from .output import Answer, answering
 @answering
 def build_library(
     module: Annotated[str, typer.Argument(metavar="MODULE|FILE", help="A module or file that declares ops.")],
-    out: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="LIB", help="The library to write; with --bundle, in DIR.")
-    ] = None,
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="LIB", help="The library to write.")],
     names: Annotated[list[str], typer.Option("--op", metavar="OP", help="Only this op, domain::Name.")] = [],  # noqa: B006
     models: Annotated[
         list[Path],
@@ -36,14 +34,6 @@ def build_library(
     ] = None,
     cpu: Annotated[str | None, typer.Option(help="native, or the least that the library requires: x86-64-v3.")] = None,
     linker: Annotated[str | None, typer.Option(help="cc or zig.")] = None,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            callback=output.made,
-            help="Write the library, the model of --for, and programs in C, C++ and C# that run them.",
-        ),
-    ] = None,
     skip_unsupported: Annotated[bool, typer.Option(metavar="", help="Leave out ops that cannot be built.")] = False,
     as_json: output.Json = False,
 ) -> Answer:
@@ -51,16 +41,8 @@ def build_library(
     declared = [value for value in import_module(module).values() if isinstance(value, Op)]
     ops = [find_op(name) for name in names] or list(dict.fromkeys(declared))
     from .._build.build import build
-    from .._build.bundle import tensors, write_bundle
     from .._build.examples import of_model
 
-    if bundle is not None:
-        if len(models) != 1:
-            raise typer.BadParameter(f"--bundle needs exactly one model, given with --for; there are {len(models)}")
-        tensors(onnx.load(models[0]))  # which reports what cannot be bundled before anything is built
-        out = bundle / (out.name if out else f"lib{models[0].stem}_ops.so")
-    if out is None:
-        raise typer.BadParameter("give the library to write (-o LIB), or a folder for it (--bundle DIR)")
     examples = [example for model in models for example in of_model(onnx.load(model), ops)]
     report = build(
         out,
@@ -72,8 +54,6 @@ def build_library(
         linker=linker,  # type: ignore[arg-type]  # an unknown one is reported there
         skip_unsupported=skip_unsupported,
     )
-    if bundle is not None:
-        write_bundle(bundle, report, models[0])
     return Answer(report.parts(), dataclasses.asdict(report))
 
 
