@@ -35,11 +35,11 @@ from ._custom_op import custom_op
 from ._explain import explain
 from ._export import export, verify
 from ._fallback.kernel import register_fallback
-from ._finishing.program import Fallback, Program
 from ._library.library import registered_by, translation_table
 from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
 from ._lowering.translations import register_translation
+from ._program import Fallback, Program
 from ._report import OperatorSupport, OutputComparison, SupportReport, VerificationReport
 from .errors import CaptureWarning, ExportError
 

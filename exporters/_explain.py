@@ -12,11 +12,13 @@ from pyops._progress import progress
 
 from ._arguments import as_tuple, check_model, split_arguments
 from ._capture.calls import innermost, source_line, spell_place
-from ._capture.interception import Interception, target_of
-from ._capture.modes import Capture, captured, check_capture, check_example
-from ._finishing.program import Decision, Model
+from ._capture.interception import target_of
+from ._capture.modes import Capture, check_capture, check_example
+from ._capture.preparation import Example, Model, prepared
+from ._finishing.finish import Finishing
 from ._lowering.explanations import causes, explain_error
-from ._plan.attempts import planned
+from ._pipeline import Request, capture_and_lower
+from ._plan.decision import Decision
 from ._plan.obstacles import functional_operator
 from ._plan.plan import Backends, Plan
 from ._report import By, OperatorSupport, SupportReport
@@ -81,18 +83,13 @@ def explain(
     args = as_tuple("explain", args)
     check_capture(capture, model)
     args, keywords = split_arguments(model, args, kwargs)
-    check_example(model, args, keywords, dynamic_shapes)
-    table = custom_translation_table or {}
-    arguments = {"kwargs": keywords, "dynamic_shapes": dynamic_shapes, "custom_translation_table": table}
-
-    def make_plan(mode: Interception) -> Plan:
-        return Plan(Backends(kernels, torch=True), table, mode, explaining=True)
-
-    def run(model: Model, args: tuple[Any, ...], **arguments: Any) -> Plan:
-        return planned(model, args, make_plan, arguments)
-
+    example = Example(model, args, keywords, dynamic_shapes)
+    check_example(example)
+    table = {"custom_translation_table": custom_translation_table or {}}
+    request = Request(Backends(kernels, torch=True), capture, Finishing(), table, explaining=True)
     try:
-        plan, _ = captured(run, model, args, arguments, capture)
+        with prepared(example) as example:
+            plan = capture_and_lower(example, request).plan
     except CaptureError as error:
         return SupportReport([], str(error))
     except Exception as error:  # torch or the model's own code may raise anything

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -14,23 +13,20 @@ from pyops._models.model import ModelSource
 from pyops._progress import progress
 from pyops.errors import warn
 
+from . import _pipeline as pipeline
 from ._arguments import as_tuple, check_model, split_arguments
-from ._capture.decisions import CaptureDecision, decision, record, summarize
-from ._capture.modes import Capture, captured, check_capture, check_example
-from ._capture.sizes import (
-    fixed_sizes,
-    model_place,
-    size_conditions,
-    size_names,
-)
+from ._capture.decisions import warn_of_decisions
+from ._capture.modes import Capture, check_capture, check_example
+from ._capture.preparation import Example, Model
 from ._capture.sources import random_calls
-from ._finishing.program import Model, Program
-from ._finishing.size_checks import add_size_checks
+from ._finishing.finish import Finishing
+from ._finishing.opset_imports import check_custom_opsets
 from ._guards import guard
-from ._plan import attempts
 from ._plan.plan import Backends
+from ._program import Program
 from ._report import VerificationReport
 from ._torch_private.exporter import shapes_of_axes
+from ._torch_private.operators import OpOverload
 from ._torch_private.patching import one_at_a_time, quiet
 from ._torchscript import exporter as torchscript_exporter
 from ._verify import calls_of, compared, evaluation
@@ -157,42 +153,39 @@ def export(
         "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
         "external_data": arguments.pop("external_data", True),
     }
-    args, arguments["kwargs"] = split_arguments(model, args, arguments.get("kwargs"))
+    args, kwargs = split_arguments(model, args, arguments.get("kwargs"))
+    given: dict[str, Any] = {name: value for name, value in arguments.items() if name != "kwargs"}
     if fallback not in (False, True, "verify"):
         raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
     if fallback and not dynamo:
         raise ExportError("fallback= needs the exporter that is built on torch.export; leave out dynamo=False")
     check_capture(capture, model, dynamo, guards)
-    given: dict[str, Any] = {**arguments, "keep_functions": keep_functions}
+    opsets, optimize = given.pop("custom_opsets", None) or {}, given.pop("optimize", dynamo)
+    check_custom_opsets(opsets)
+    finishing = Finishing(keep_functions, opsets, optimize)
     with ExitStack() as stack:
-        if not arguments.get("verbose"):  # torch prints its own messages instead
+        if not given.get("verbose"):  # torch prints its own messages instead
             stack.enter_context(quiet())
             stack.enter_context(progress("exporting the model"))
         if not dynamo:
-            program = torchscript_exporter.capture(model, args, **given)
+            program = torchscript_exporter.export(model, args, kwargs, finishing, **given)
         else:
-            backends = Backends(kernels, bool(fallback))
-            run = functools.partial(
-                attempts.export, backends=backends, verified=fallback == "verify", fill_missing=fill_missing
+            example = _example(model, args, kwargs, given, guard() if guards else None)
+            request = pipeline.Request(
+                Backends(kernels, bool(fallback)),
+                capture,
+                finishing,
+                given,
+                verified=fallback == "verify",
+                fill_missing=fill_missing,
             )
-            called = args
-            if given.get("dynamic_axes") and isinstance(model, torch.nn.Module):
-                shapes, called, kwargs = shapes_of_axes(model, args, given["kwargs"], given)
-                given |= {"dynamic_shapes": shapes, "dynamic_axes": None, "kwargs": kwargs}
-            check_example(model, called, given["kwargs"], given.get("dynamic_shapes"))
-            program, decisions = captured(run, model, called, given, capture, guard() if guards else None)
-            if isinstance(model, torch.nn.Module) and program.exported_program is not None:
-                called_with = called, given["kwargs"], given.get("dynamic_shapes")
-                fixed = fixed_sizes(program.exported_program, model, *called_with)
-                decisions = (*_enforced(program, model, fixed), *decisions)
-                # torch gives no names if an argument is not a tensor.
-                program.rename_axes(size_names(program.exported_program, model, *called_with))
-            _tell_decisions(program, decisions)
+            program = pipeline.export(example, request)
+            warn_of_decisions(program.decisions)
             _warn_of_draws(program)
     if checked:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         args_of_verify = None if brings_arguments else args
-        report = verify(model, args_of_verify, program, kwargs=arguments["kwargs"] or None, fill_missing=fill_missing)
+        report = verify(model, args_of_verify, program, kwargs=kwargs or None, fill_missing=fill_missing)
         if not report.ok:
             raise ExportError(f"the exported model does not compute what the torch model does\n{report}")
     if f is not None:
@@ -200,15 +193,17 @@ def export(
     return program
 
 
-def _enforced(program: Program, model: torch.nn.Module, fixed: list[str]) -> Iterator[CaptureDecision]:
-    """Let a program check the conditions on sizes that held in its capture, and yield a decision for each."""
-    yield from (decision("size", text, model_place(model), "inputs", guarded=True) for text in fixed)
-    assert program.exported_program is not None
-    conditions = [
-        item for item in size_conditions(program.exported_program, program.conditions) if item.text not in fixed
-    ]
-    checked = add_size_checks(program.model, conditions)
-    yield from (decision("size", item.text, item.place, "inputs", guarded=item in checked) for item in conditions)
+def _example(
+    model: Model, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Any, guard: OpOverload | None
+) -> Example:
+    """Take the sizes that are to be dynamic out of the arguments, and return them with the model and its arguments."""
+    shapes, axes = arguments.pop("dynamic_shapes", None), arguments.pop("dynamic_axes", None)
+    if axes and isinstance(model, torch.nn.Module):
+        shapes, args, kwargs = shapes_of_axes(model, args, kwargs, axes, arguments)
+    arguments["verbose"] = arguments.get("verbose") is True
+    example = Example(model, args, kwargs, shapes, guard, arguments["verbose"])
+    check_example(example)
+    return example
 
 
 @one_at_a_time
@@ -282,21 +277,6 @@ def verify(
         if program is None:
             program = export(model, first, kwargs=keywords, fill_missing=fill_missing)
         return compared(model, first, calls, keywords, program, tolerances or {}, fill_missing)
-
-
-def _tell_decisions(program: Program, decisions: tuple[CaptureDecision, ...]) -> None:
-    """Write what the capture fixed into a program and its model, and warn of it."""
-    program.decisions = decisions
-    record(program.model, decisions)
-    if decisions:
-        guarded = sum(item.guarded for item in decisions)
-        runs = f"; {guarded} guarded: a run in which one of these would differ is an error" if guarded else ""
-        count = "1 value" if len(decisions) == 1 else f"{len(decisions)} values"
-        warn(
-            f"the export fixed {count} of the model's Python code as in a run with the example arguments{runs}\n"
-            f"{summarize(decisions)}",
-            CaptureWarning,
-        )
 
 
 def _warn_of_draws(program: Program) -> None:

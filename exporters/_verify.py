@@ -16,8 +16,7 @@ from pyops._schema import devices
 from pyops._schema.dtypes import DType
 
 from ._arguments import as_tuple, input_values, to_onnx_outputs
-from ._capture.preparation import unchanged_attributes
-from ._finishing.program import Model
+from ._capture.preparation import Model, unchanged_attributes
 from ._report import OutputComparison, VerificationReport, compare
 from ._torch.tensors import as_onnx_array, numpy_dtype
 from ._torch_private.trees import clone_tensors, tensor_leaves

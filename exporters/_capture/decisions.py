@@ -15,7 +15,10 @@ from typing import Any, Literal
 import onnx_ir
 import torch
 
+from pyops.errors import warn
+
 from .._torch_private.tracing import is_fake
+from ..errors import CaptureWarning
 
 Kind = Literal["branch", "number", "size", "values"]
 Source = Literal["inputs", "state", "random"]
@@ -84,12 +87,26 @@ def decision(
     return CaptureDecision(kind, value, *place, linecache.getline(*place).strip(), depends_on, guarded)
 
 
-def summarize(decisions: Sequence[CaptureDecision]) -> str:
-    """Return one line per decision, equal ones only once, and only the first few of many."""
+def warn_of_decisions(decisions: Sequence[CaptureDecision]) -> None:
+    """Warn of what a capture fixed: one line per decision, equal ones only once, and only the first few of many."""
+    if not decisions:
+        return
     counts = Counter(map(repr, decisions))
     lines = [f"  {text}" + (f" ({count} times)" if count > 1 else "") for text, count in counts.items()]
-    rest = len(lines) - _SHOWN
-    return "\n".join([*lines[:_SHOWN], f"  and {rest} more in program.decisions"] if rest > 0 else lines)
+    if len(lines) > _SHOWN:
+        lines[_SHOWN:] = [f"  and {len(lines) - _SHOWN} more in program.decisions"]
+    guarded = sum(item.guarded for item in decisions)
+    runs = f"; {guarded} guarded: a run in which one of these would differ is an error" if guarded else ""
+    count = "1 value" if len(decisions) == 1 else f"{len(decisions)} values"
+    warn(
+        "\n".join(
+            [
+                f"the export fixed {count} of the model's Python code as in a run with the example arguments{runs}",
+                *lines,
+            ]
+        ),
+        CaptureWarning,
+    )
 
 
 def record(model: onnx_ir.Model, decisions: Iterable[CaptureDecision]) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from .._torch_private.capture import UncapturedError
 from .._torch_private.operators import OpOverload, qualified_name
-from .._torch_private.tracing import is_capture_error, is_fake
+from .._torch_private.tracing import is_fake
 from .._torch_private.trees import flatten
 from ..errors import CaptureError, ExportError
 from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, source_line, spell_place
@@ -98,7 +99,7 @@ def inexpressible(node: Node) -> CaptureError:
 
 def is_capture_failure(error: BaseException) -> bool:
     """Return whether an export failed because the model could not be captured."""
-    return any(is_capture_error(item) or isinstance(item, _UnfaithfulError) for item in chain(error))
+    return any(isinstance(item, (UncapturedError, _UnfaithfulError)) for item in chain(error))
 
 
 def in_trace(error: BaseException) -> bool:
@@ -112,7 +113,7 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
     Its cause is the exception that stopped the capture, without torch's wrappers, which print whole graphs.
     """
     errors = list(chain(error))
-    own = [item for item in errors if item.__traceback__ and not is_capture_error(item)]
+    own = [item for item in errors if item.__traceback__ and not isinstance(item, UncapturedError)]
     root = next((item for item in reversed(own) if not isinstance(item, ExportError)), errors[-1])
     explained = next((str(item) for item in errors if isinstance(item, ExportError)), None)
     place = _place(errors)

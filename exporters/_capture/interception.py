@@ -41,8 +41,6 @@ class Interception(TorchFunctionMode):
     def __init__(self, replacing: bool, tracing: bool = False) -> None:
         super().__init__()
         self._replacing, self._tracing = replacing, tracing
-        self.capturing = True
-        """Whether calls are annotated and replaced; False while the captured graph is decomposed."""
         self.replaced = False
         """Whether a call was replaced."""
         self.unanswered: list[tuple[BaseException, Place]] = []
@@ -69,7 +67,7 @@ class Interception(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         exporting = self._tracing or (torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling())
-        if not self.capturing or not exporting:
+        if not exporting:
             return func(*args, **kwargs)
         with preserve_node_meta(), annotate({LINE: calling_line()}):
             replacement = _REPLACEMENTS.get(func) if self._replacing else None

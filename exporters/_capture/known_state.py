@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from .._torch_private.operators import OpOverload, TorchDispatchMode
-from .._torch_private.tracing import capturing_by, known_values
+from .._torch_private.tracing import known_values
 from .._torch_private.trees import tensor_leaves
 from .calls import calling_place
 from .decisions import CaptureDecision, Kind, decision, spell_value
@@ -23,10 +23,10 @@ def known_state(model: torch.nn.Module) -> Iterator[list[CaptureDecision]]:
     Yields
     ------
     list of CaptureDecision
-        The values that the code read in the last capture.
+        The values that the code read.
     """
     state = [*model.parameters(), *model.buffers()]
-    with known_values(state) as copies, _Known(copies) as known, capturing_by("export", known.decisions.clear):
+    with known_values(state) as copies, _Known(copies) as known:
         yield known.decisions
 
 

@@ -3,30 +3,54 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar, get_args
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import torch
 
-from .._torch_private.operators import OpOverload
+from pyops._progress import step
+
+from .._torch_private.capture import Strategy, UncapturedError, by_strategy, draft_failures
 from .._torch_private.patching import quiet
-from .._torch_private.tracing import asked_conditions, capturing_by, draft_failures
+from .._torch_private.tracing import asked_conditions
 from .._torch_private.trees import clone_tensors, tensor_leaves
 from ..errors import ExportError
 from .calls import Place, calling_place
 from .decisions import CaptureDecision, Kind, decision
-from .failures import asks_for_gradients, capture_failure, check_arguments, in_trace, is_capture_failure
+from .failures import asks_for_gradients, check_answers, check_arguments, check_constants
+from .interception import Interception
 from .known_state import known_state
-from .preparation import prepared, separated, unchanged_attributes, unmarked
-from .sizes import check_dynamic_shapes, model_place
+from .preparation import Example, Model, unchanged, unchanged_attributes
+from .sizes import SizeCondition, check_dynamic_shapes, model_place
 from .sources import expression_sources
 from .trace import trace
 
 Capture = Literal["export", "trace", "auto"]
 
-Model = torch.nn.Module | torch.export.ExportedProgram
 
-T = TypeVar("T")
+@dataclass(frozen=True)
+class Captured:
+    """A model as a graph of torch's operators.
+
+    Attributes
+    ----------
+    decisions : tuple of CaptureDecision
+        What the capture fixed.
+    conditions : tuple of SizeCondition
+        The conditions on sizes that held.
+    has_replaced_calls : bool
+        Whether calls were replaced on which ``torch.export`` fails.
+    strategy : str
+        The strategy of torch's exporter.
+    """
+
+    program: torch.export.ExportedProgram
+    decisions: tuple[CaptureDecision, ...] = ()
+    conditions: tuple[SizeCondition, ...] = ()
+    has_replaced_calls: bool = False
+    strategy: Strategy = "NonStrict"
 
 
 def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool = False) -> None:
@@ -52,150 +76,166 @@ def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool 
         )
 
 
-def check_example(
-    model: Model, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any = None
-) -> None:
+def check_example(example: Example) -> None:
     """Raise ExportError if a module does not take the example arguments, or `dynamic_shapes` does not match them."""
-    if isinstance(model, torch.nn.Module):
-        check_arguments(model, args, kwargs or {})
-        check_dynamic_shapes(model, args, kwargs or {}, dynamic_shapes)
+    if isinstance(example.model, torch.nn.Module):
+        check_arguments(example.model, example.args, example.kwargs)
+        check_dynamic_shapes(example.model, example.args, example.kwargs, example.dynamic_shapes)
 
 
-def captured(
-    run: Callable[..., T],
-    model: Model,
-    args: tuple[Any, ...],
-    arguments: Mapping[str, Any],
-    capture: Capture = "export",
-    guard: OpOverload | None = None,
-) -> tuple[T, tuple[CaptureDecision, ...]]:
-    """Export a model, captured in the first way that succeeds.
+@dataclass(frozen=True)
+class Way:
+    """A way of capturing a model.
+
+    Attributes
+    ----------
+    fixes_values : bool
+        Whether it may fix values that the model's Python code reads.
+    is_silent : bool
+        Whether what torch prints and warns of is dropped, since another way follows.
+    """
+
+    capture: Callable[[Example], Captured]
+    fixes_values: bool = False
+    is_silent: bool = False
+
+
+def ways(example: Example, capture: Capture, replacing: bool) -> list[Way]:
+    """Return the ways of capturing a model, in the order in which they are to be tried.
 
     Parameters
     ----------
-    run : callable
-        Exports ``(model, args, **arguments)``. It also takes a captured program as the model.
-    guard : OpOverload, optional
-        As for `trace.trace`.
+    replacing : bool
+        Whether calls may be replaced on which ``torch.export`` fails.
+    """
+    if isinstance(example.model, torch.export.ExportedProgram):
+        return [Way(_given)]
+    # TorchDynamo is slow, and does not see the replacements, so it comes last.
+    exact = [_exported, _replacing] if replacing else [_unreplaced]
+    if capture == "export":
+        return [Way(way) for way in exact]
+    found = [Way(_traced, fixes_values=True)]
+    if capture == "auto":
+        # The conditions that a draft export fixes are on sizes and numbers, not on tensors that a guard could read.
+        more = [_with_known_state] if example.guard else [_with_known_state, _drafted]
+        fixing = [Way(way, fixes_values=True, is_silent=True) for way in more]
+        found = [*(Way(way, is_silent=True) for way in exact), *fixing, *found]
+    return found
 
-    Returns
-    -------
-    tuple
-        What `run` returns, and what the capture fixed.
+
+def captured(way: Way, example: Example) -> Captured:
+    """Capture a model in one way, with gradients if it computes gradients itself.
 
     Raises
     ------
-    ExportError
-        The model cannot be captured; the message names the line.
+    CaptureError
+        The graph would not compute what the model does.
     Exception
-        Whatever else `run` raises.
+        Whatever the model or torch raises.
     """
-    kwargs = arguments.get("kwargs") or {}
-
-    def run_unmarked(model: Model, args: tuple[Any, ...], **arguments: Any) -> T:
-        with unmarked((args, arguments["kwargs"])):
-            return run(model, args, **arguments)
-
-    for gradients in (False, True):
-        with prepared(model, args, kwargs), torch.set_grad_enabled(gradients):
-            args, kwargs = separated(model, (args, kwargs))
-            arguments = {**arguments, "kwargs": kwargs}
+    step("capturing the model")
+    with ExitStack() as stack:
+        if way.is_silent:
+            stack.enter_context(quiet())
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("ignore")
+        for gradients in (False, True):
             try:
-                if capture == "export" or not isinstance(model, torch.nn.Module):
-                    return run_unmarked(model, args, **arguments), ()
-                return _first(run_unmarked, model, args, arguments, capture, guard)
+                with torch.set_grad_enabled(gradients), unchanged(example):
+                    found = way.capture(example)
+                check_constants(found.program)
+                return found
             except Exception as error:  # the model's code may raise anything
-                if not is_capture_failure(error) and (capture == "export" or not in_trace(error)):
+                if gradients or not asks_for_gradients(error):
                     raise
-                failure = capture_failure(error, capture)
-                if not asks_for_gradients(error):
-                    break
+    raise AssertionError
+
+
+def _given(example: Example) -> Captured:
+    assert isinstance(example.model, torch.export.ExportedProgram)
+    return Captured(example.model)
+
+
+def _exported(example: Example) -> Captured:
+    return _by_torch(example, "NonStrict")
+
+
+def _unreplaced(example: Example) -> Captured:
+    return _by_torch(example, "NonStrict", "Strict")
+
+
+def _replacing(example: Example) -> Captured:
+    return _by_torch(example, "NonStrict", "Strict", replacing=True)
+
+
+def _by_torch(example: Example, *strategies: Strategy, replacing: bool = False) -> Captured:
+    """Capture by the first strategy of torch's exporter that succeeds; the first error says most."""
+    failure: UncapturedError | None = None
+    for strategy in strategies:
+        try:
+            with Interception(replacing) as mode:
+                program = by_strategy(strategy, *example.of_torch, example.verbose)
+        except UncapturedError as error:
+            failure = failure or error
+            continue
+        check_answers(mode.unanswered)
+        return Captured(program, (), tuple(mode.conditions), mode.replaced, strategy)
+    assert failure is not None
     raise failure
 
 
-def _first(
-    run: Callable[..., T],
-    model: torch.nn.Module,
-    args: tuple[Any, ...],
-    arguments: Mapping[str, Any],
-    capture: Capture,
-    guard: OpOverload | None,
-) -> tuple[T, tuple[CaptureDecision, ...]]:
-    """Return what `run` returns with the first way of capturing that succeeds, and what that way fixed."""
-    if capture == "auto":
-        attempts: list[Callable[..., tuple[T, tuple[CaptureDecision, ...]]]] = [_exported, _with_known_state]
-        # The conditions that a draft export fixes are on sizes and numbers, not on tensors that a guard could read.
-        attempts += [] if guard else [_drafted]
-        for attempt in attempts:
-            with quiet(), unchanged_attributes(model), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    return attempt(run, model, args, arguments)
-                except Exception as error:  # the model's code may raise anything
-                    if attempt is _exported and not is_capture_failure(error):
-                        raise
-    kwargs = arguments.get("kwargs") or {}
-    program, decisions = trace(model, args, kwargs, guard)
-    result = run(program, (), **{**arguments, "kwargs": None, "dynamic_shapes": None})
-    return result, tuple(decisions)
+def _with_known_state(example: Example) -> Captured:
+    assert isinstance(example.model, torch.nn.Module)
+    with known_state(example.model) as decisions:
+        found = _by_torch(example, "NonStrict", replacing=True)
+    return replace(found, decisions=tuple(decisions))
 
 
-class _UncapturedError(Exception):
-    """A way of capturing failed."""
+def _drafted(example: Example) -> Captured:
+    """Capture by ``torch.export.draft_export``, which takes a condition that it cannot prove to be as in the example.
 
-
-def _exported(
-    run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
-) -> tuple[T, tuple[CaptureDecision, ...]]:
-    return run(model, args, **arguments), ()
-
-
-def _with_known_state(
-    run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
-) -> tuple[T, tuple[CaptureDecision, ...]]:
-    with known_state(model) as decisions:
-        result = run(model, args, **arguments)
-    return result, tuple(decisions)
-
-
-def _drafted(
-    run: Callable[..., T], model: torch.nn.Module, args: tuple[Any, ...], arguments: Mapping[str, Any]
-) -> tuple[T, tuple[CaptureDecision, ...]]:
-    """Export by ``torch.export.draft_export``, which takes a condition that it cannot prove to be as in the example."""
+    It decides by values that it computes itself, which may be wrong. The program asserts what it decided.
+    """
+    assert isinstance(example.model, torch.nn.Module)
     asked: list[tuple[str, str, Place]] = []
 
     def ask(expression: str, value: str) -> None:
         asked.append((expression, value, calling_place()))
 
-    with asked_conditions(ask), capturing_by("draft_export", asked.clear) as programs:
-        result = run(model, args, **arguments)
-    _check_example(programs[0], model, args, arguments["kwargs"])
+    with asked_conditions(ask):
+        found = _by_torch(example, "DraftExport", replacing=True)
+    _check_example(found.program, example)
     decisions: list[CaptureDecision] = []
-    sources = expression_sources(programs[0], (expression for expression, _, _ in asked))
+    sources = expression_sources(found.program, (expression for expression, _, _ in asked))
     for (_, value, place), source in zip(asked, sources, strict=True):
         if source:
             kind: Kind = "branch" if value in ("True", "False") else "number"
             decisions.append(decision(kind, value, place, source))
-    for failure, found in draft_failures(programs[0]):
+    for failure, data in draft_failures(found.program):
         if "FAKE_KERNEL" in failure:
-            raise _UncapturedError(f"torch has no fake of {found.get('op')}")
+            raise UncapturedError(f"torch has no fake of {data.get('op')}")
         if failure == "GUARD_ADDED":
-            decisions.append(decision("size", str(found["expr"]), model_place(model), "inputs"))
-    return result, tuple(decisions)
+            decisions.append(decision("size", str(data["expr"]), model_place(example.model), "inputs"))
+    return replace(found, decisions=tuple(decisions))
 
 
-def _check_example(
-    program: torch.export.ExportedProgram, model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> None:
+def _traced(example: Example) -> Captured:
+    assert isinstance(example.model, torch.nn.Module)
+    program, decisions = trace(example.model, example.args, example.kwargs, example.guard)
+    return Captured(program, tuple(decisions))
+
+
+def _check_example(program: torch.export.ExportedProgram, example: Example) -> None:
     """Raise an exception if a captured program does not compute what the model does for the example arguments.
 
     A draft export decides by values that it computes itself, which may be wrong. The program asserts what it decided.
     """
     computed = []
-    for run in (model, program.module()):
-        with unchanged_attributes(model), torch.random.fork_rng(devices=[]):
+    for run in (example.model, program.module()):
+        with unchanged_attributes(example.model), torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            computed.append(clone_tensors(tensor_leaves(run(*clone_tensors(args), **clone_tensors(dict(kwargs))))))
+            args, kwargs = clone_tensors((example.args, example.kwargs))
+            computed.append(clone_tensors(tensor_leaves(run(*args, **kwargs))))
     for expected, found in zip(*computed, strict=True):
         # Values of different branches differ by more.
         rtol, atol = (1e-3, 1e-4) if expected.dtype.is_floating_point or expected.dtype.is_complex else (0, 0)

@@ -1,59 +1,86 @@
-"""Preparation that lets more models be captured: it changes no value, and is undone after the capture."""
+"""The example of an export, and preparation that lets more models be captured: it is undone after the capture."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from .._torch_private.operators import OpOverload
 from .._torch_private.tracing import unvalidated_distributions
 from .._torch_private.trees import registering, replace_leaves, tensor_leaves
 
+Model = torch.nn.Module | torch.export.ExportedProgram
+
+
+@dataclass(frozen=True)
+class Example:
+    """A model with example arguments, and the sizes that are to be dynamic, as ``torch.export.export`` takes them.
+
+    Attributes
+    ----------
+    guard : OpOverload, optional
+        As for `trace.trace`.
+    verbose : bool
+        Print what torch prints.
+    """
+
+    model: Model
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    dynamic_shapes: Any = None
+    guard: OpOverload | None = None
+    verbose: bool = False
+
+    @property
+    def of_torch(self) -> tuple[Any, tuple[Any, ...], dict[str, Any], Any]:
+        """Return what ``torch.export.export`` takes."""
+        return self.model, self.args, self.kwargs, self.dynamic_shapes
+
 
 @contextmanager
-def prepared(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[None]:
+def prepared(example: Example) -> Iterator[Example]:
     """Context manager: capture without checks of distributions, and with containers as trees.
 
     A distribution validates its parameters by conditions on their values, which a graph cannot have. The containers are
     those that torch does not know, among the arguments and, when the model has run, among its results.
+
+    Yields
+    ------
+    Example
+        The example with a copy of each tensor that is also another argument, or a parameter or buffer. torch treats
+        such tensors as one: for ``model(x, x)`` it exports a model that ignores its first input.
     """
-    with unvalidated_distributions(), registering() as register:
-        register((args, dict(kwargs)))
-        if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
-            yield
-            return
-        hook = model.register_forward_hook(lambda module, given, result: register(result))
-        try:
-            with unchanged_attributes(model):
-                yield
-        finally:
-            hook.remove()
-
-
-def separated(model: Any, arguments: Any) -> Any:
-    """Return the arguments with a copy of each tensor that is also another argument, or a parameter or buffer.
-
-    torch treats such tensors as one: for ``model(x, x)`` it exports a model that ignores its first input.
-    """
-    taken = (
-        {id(item) for item in (*model.parameters(), *model.buffers())} if isinstance(model, torch.nn.Module) else set()
-    )
-    given, own = tensor_leaves(arguments), []
-    for item in given:
-        own.append(item.detach().clone().requires_grad_(item.requires_grad) if id(item) in taken else item)
-        taken.add(id(item))
-    return arguments if all(a is b for a, b in zip(given, own, strict=True)) else replace_leaves(arguments, own)
+    model, arguments = example.model, (example.args, example.kwargs)
+    with unvalidated_distributions(), registering() as register, ExitStack() as stack:
+        register(arguments)
+        taken: set[int] = set()
+        if isinstance(model, torch.nn.Module):
+            taken = {id(item) for item in (*model.parameters(), *model.buffers())}
+            if not isinstance(model, torch.jit.ScriptModule):
+                hook = model.register_forward_hook(lambda module, given, result: register(result))
+                stack.callback(hook.remove)
+        given, own = tensor_leaves(arguments), []
+        for item in given:
+            own.append(item.detach().clone().requires_grad_(item.requires_grad) if id(item) in taken else item)
+            taken.add(id(item))
+        if any(a is not b for a, b in zip(given, own, strict=True)):
+            args, kwargs = replace_leaves(arguments, own)
+            example = replace(example, args=args, kwargs=kwargs)
+        yield example
 
 
 @contextmanager
-def unmarked(arguments: Any) -> Iterator[None]:
-    """Context manager: remove the marks of dynamic sizes that torch leaves on tensors when a capture fails."""
-    before = [(vars(item), dict(vars(item))) for item in tensor_leaves(arguments)]
+def unchanged(example: Example) -> Iterator[None]:
+    """Context manager: restore the modules, and the marks of dynamic sizes that torch leaves if a capture fails."""
+    before = [(vars(item), dict(vars(item))) for item in tensor_leaves((example.args, example.kwargs))]
     try:
-        yield
+        with unchanged_attributes(example.model):
+            yield
     finally:
         for attributes, kept in before:
             attributes.clear()
@@ -61,8 +88,11 @@ def unmarked(arguments: Any) -> Iterator[None]:
 
 
 @contextmanager
-def unchanged_attributes(model: torch.nn.Module) -> Iterator[None]:
+def unchanged_attributes(model: Any) -> Iterator[None]:
     """Context manager: restore the attributes and buffers of all modules, which a run of the model may change."""
+    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
+        yield
+        return
     before = [(vars(module), _copies(vars(module))) for module in model.modules()]
     buffers = [(buffer, _contents(buffer)) for buffer in model.buffers()]
     try:

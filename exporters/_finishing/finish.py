@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import onnx_ir
 
 from pyops._progress import step
 
-from .._lowering.emission import record_emission
-from .._lowering.explanations import unwrapping_errors
+from .._lowering.emission import Emission
 from . import function_bodies, integer_division, opset_imports, optimization
-from .program import Program
 
 
-def finish(
-    capture: Callable[[], Program],
-    *,
-    keep_functions: bool,
-    custom_opsets: Mapping[str, int] | None,
-    optimize: bool,
-) -> Program:
-    """Capture a program, then add the functions and the opset imports that its nodes need, and optimize it.
+@dataclass(frozen=True)
+class Finishing:
+    """How a model is finished; the attributes are arguments of `exporters.export`."""
 
-    At last, guard its integer divisions.
+    keep_functions: bool = False
+    custom_opsets: Mapping[str, int] = field(default_factory=dict)
+    optimize: bool = True
+
+
+def finish(model: onnx_ir.Model, emitted: Emission, how: Finishing) -> None:
+    """Add the functions and the opset imports that a model's nodes need, optimize it, and guard integer divisions.
 
     Raises
     ------
     ExportError
-        The model cannot be exported, or its nodes do not match the declared ops, the opset versions or each other.
-    Exception
-        Any exception of a translation or a shape function, not wrapped in torch's.
+        The nodes do not match the declared ops, the opset versions or each other.
     """
-    custom_opsets = custom_opsets or {}
-    opset_imports.check_custom_opsets(custom_opsets)
-    with unwrapping_errors(), record_emission() as emitted:
-        program = capture()
     step("finishing the model")
-    if optimize:
+    if how.optimize:
         # Before functions are added, because the optimization inlines functions.
-        optimization.optimize(program.model, emitted.functions)
-    inlined = function_bodies.add_functions(program.model, emitted, keep=keep_functions)
-    opset_imports.set_opset_imports(program.model, emitted.versions, custom_opsets)
-    opset_imports.validate_nodes(program.model, custom_opsets)
-    if inlined and optimize:
-        optimization.optimize(program.model)
-    integer_division.guard_divisions(program.model)
-    return program
+        optimization.optimize(model, emitted.functions)
+    inlined = function_bodies.add_functions(model, emitted, keep=how.keep_functions)
+    opset_imports.set_opset_imports(model, emitted.versions, how.custom_opsets)
+    opset_imports.validate_nodes(model, how.custom_opsets)
+    if inlined and how.optimize:
+        optimization.optimize(model)
+    integer_division.guard_divisions(model)

@@ -5,28 +5,28 @@ A call with dynamic dimensions is compared at another size too, because some tra
 
 from __future__ import annotations
 
+import functools
 import itertools
-import warnings
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from pyops._progress import track
 from pyops._tolerances import WIDE_TOLERANCES
 
 from .._arguments import to_onnx_outputs
 from .._capture.calls import mark_of
 from .._capture.interception import target_of
+from .._capture.preparation import Example
 from .._fallback import allowed_operators
-from .._finishing.program import Finding, Program
 from .._lowering.explanations import causes
 from .._report import OutputComparison, compare
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import flatten, replace_leaves
+from .decision import Finding
 from .functional import functional_graph
 from .obstacles import is_constant, refusal
 from .plan import Plan
@@ -50,6 +50,17 @@ class DistinctCall:
     names: list[str] = field(default_factory=list)
     used: set[int] = field(default_factory=set)  # indices of the outputs that the graph uses; empty if there is one
 
+    @functools.cached_property
+    def module(self) -> SingleCall:
+        """Return the call as a model of its tensors."""
+        return SingleCall(self.run, self.args, self.kwargs)
+
+    @property
+    def example(self) -> Example:
+        """Return the call as a model with its tensors, and their dynamic dimensions."""
+        shapes = tuple(dict.fromkeys(found, torch.export.Dim.AUTO) for found in self.dynamic)
+        return Example(self.module, self.module.tensors, {}, (shapes,) if any(shapes) else None)
+
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator, and return the outputs that the graph uses."""
         return self.of_use(self.target(*args, **kwargs))
@@ -61,28 +72,43 @@ class DistinctCall:
         return [result[index] for index in sorted(self.used)]
 
 
-def findings(
-    plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any], export: Callable[..., Program], fill_missing: bool
-) -> dict[Place, Finding]:
-    """Return what is wrong with the translations of a plan, by captured call and operator; correct ones are left out.
+def distinct_calls(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[DistinctCall]:
+    """Return the distinct calls of a plan that do not fall back, as they are made for the example arguments."""
+    left = {item.call for item in plan.decisions if item.by == "fallback"}
+    graph = functional_graph(plan.captured)
+    args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
+    found: dict[Any, DistinctCall] = {}
+    module = graph.module()
+    assert isinstance(module, torch.fx.GraphModule)
+    _Recorder(module, left, found).run(*flatten((args, dict(kwargs))))
+    return list(found.values())
+
+
+def compared(call: DistinctCall, program: torch.onnx.ONNXProgram, fill_missing: bool) -> Finding | None:
+    """Return what is wrong with a call that was exported alone, or None.
 
     Parameters
     ----------
-    args, kwargs
-        The example arguments.
-    export : callable
-        Exports a call, as a model with its arguments and ``dynamic_shapes``, by such a plan without fallbacks.
     fill_missing : bool
-        Let sessions compute nodes that ONNX Runtime has no kernel for.
+        Let the session compute nodes that ONNX Runtime has no kernel for.
     """
-    assert plan.captured is not None
-    left = {item.call for item in plan.decisions if item.by == "fallback"}
-    with warnings.catch_warnings():
-        # Warnings about parts of a model, or what torch decomposes it into, do not concern the user.
-        warnings.simplefilter("ignore")
-        graph = functional_graph(plan.captured)
-        args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
-        return _wrong_calls(_distinct_calls(graph, args, kwargs, left), export, fill_missing)
+    from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
+
+    session = InferenceSession(program, fill_missing=fill_missing)
+    reports = _reports(session, call.module.tensors, call.of_use(call.expected))
+    assert program.exported_program is not None
+    other = call.module.resized(program.exported_program, _OTHER_SIZES) if any(call.dynamic) else None
+    if other is not None and not any(map(_differs(call), reports)):
+        reports = _reports(session, other, call.module(*other))
+    wrong = tuple(filter(_differs(call), reports))
+    return Finding(wrong) if wrong else None
+
+
+def failed(error: BaseException) -> Finding:
+    """Return the finding for a call whose export or session fails."""
+    innermost = list(causes(error))[-1]
+    text = " ".join(str(innermost).split())
+    return Finding(error=f"{type(innermost).__name__}: {text[:200]}")
 
 
 def _is_checked(node: torch.fx.Node) -> bool:
@@ -90,18 +116,6 @@ def _is_checked(node: torch.fx.Node) -> bool:
     if is_constant(node):
         return bool(node.meta["val"].is_complex())
     return target_of(node) is node.target and not refusal(node, target_of(node))
-
-
-def _distinct_calls(
-    graph: torch.export.ExportedProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any], left: Set[str]
-) -> list[DistinctCall]:
-    """Return the distinct calls that a graph makes for these arguments, without those of the captured calls `left`."""
-    found: dict[Any, DistinctCall] = {}
-    module = graph.module()
-    assert isinstance(module, torch.fx.GraphModule)
-    with torch.no_grad():
-        _Recorder(module, left, found).run(*flatten((args, dict(kwargs))))
-    return list(found.values())
 
 
 class _Recorder(torch.fx.Interpreter):
@@ -155,35 +169,6 @@ def _dynamic_dims(node: torch.fx.Node) -> frozenset[int]:
     return frozenset(index for index, size in enumerate(node.meta["val"].shape) if not isinstance(size, int))
 
 
-def _wrong_calls(calls: list[DistinctCall], export: Callable[..., Program], fill_missing: bool) -> dict[Place, Finding]:
-    found: dict[Place, Finding] = {}
-    for call in track(calls, "checking calls"):
-        finding = _check(call, export, fill_missing)
-        if finding is not None:
-            found |= {(name, call.target): finding for name in call.names}
-    return found
-
-
-def _check(call: DistinctCall, export: Callable[..., Program], fill_missing: bool) -> Finding | None:
-    from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
-
-    module = SingleCall(call.run, call.args, call.kwargs)
-    shapes = tuple(dict.fromkeys(found, torch.export.Dim.AUTO) for found in call.dynamic)
-    try:
-        with torch.no_grad():
-            program = export(module, module.tensors, dynamic_shapes=(shapes,) if any(shapes) else None)
-        session = InferenceSession(program, fill_missing=fill_missing)
-        reports = _reports(session, module.tensors, call.of_use(call.expected))
-        assert program.exported_program is not None
-        other = module.resized(program.exported_program, _OTHER_SIZES) if any(shapes) else None
-        if other is not None and not any(map(_differs(call), reports)):
-            reports = _reports(session, other, module(*other))
-    except Exception as error:  # the error is the finding
-        return Finding(error=_summary(error))
-    wrong = tuple(filter(_differs(call), reports))
-    return Finding(wrong) if wrong else None
-
-
 def _reports(session: Any, tensors: Tensors, expected: Any) -> list[OutputComparison]:
     names = [item.name for item in session.get_inputs()]
     actual = session.run(None, dict(zip(names, map(as_onnx_array, tensors), strict=True)))
@@ -195,10 +180,3 @@ def _differs(call: DistinctCall) -> Callable[[OutputComparison], bool]:
     if allowed_operators.is_arbitrary(call.target):
         return lambda report: bool(report.problem)
     return lambda report: not report.ok
-
-
-def _summary(error: BaseException) -> str:
-    """Return the innermost message in one line."""
-    innermost = list(causes(error))[-1]
-    text = " ".join(str(innermost).split())
-    return f"{type(innermost).__name__}: {text[:200]}"

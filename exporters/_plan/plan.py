@@ -22,10 +22,9 @@ from pyops._progress import step
 from pyops.errors import PyopsError
 
 from .._capture.calls import mark_calls, mark_of, source_line
-from .._capture.failures import check_answers, check_constants, inexpressible
-from .._capture.interception import Interception, target_of
+from .._capture.failures import inexpressible
+from .._capture.interception import target_of
 from .._fallback.kernel import emit_fallback
-from .._finishing.program import Decision, Finding
 from .._library import library
 from .._library.elementwise import floor_of_quotient
 from .._library.table import Row
@@ -33,7 +32,7 @@ from .._lowering.explanations import causes, explain_error
 from .._lowering.op_translation import check_returned
 from .._lowering.translations import no_translation_error, registered, registered_source
 from .._report import By
-from .._torch_private.exporter import Exporter, Lowering, undo_on_failure
+from .._torch_private.exporter import Exporter, Lowering, RepeatedError, undo_on_failure
 from .._torch_private.operators import (
     HigherOrderOperator,
     OpOverload,
@@ -43,6 +42,7 @@ from .._torch_private.operators import (
 )
 from .._torch_private.trees import present_leaves
 from ..errors import NoTranslationError
+from .decision import Decision, Finding
 from .emission import emit_constant, emit_placeholder, is_sequence, of_number, results, with_pairs
 from .functional import functional_graph, return_tensors
 from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle
@@ -71,52 +71,43 @@ class _Answer:
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
-class KeptWholeError(NoTranslationError):
-    """A part of an operator cannot be translated; from now on, the plan keeps the operator whole."""
-
-
 class Plan(Lowering):
     """The answers for the calls of one export.
 
     Parameters
     ----------
+    captured : ExportedProgram
     backends : Backends
     table : mapping
         The user's translations, which win over the registrations.
-    interception : Interception
-        The mode in which the model is captured.
     explaining : bool
         Emit placeholders for calls that nothing translates, and for those that fall back.
     """
 
     def __init__(
         self,
+        captured: torch.export.ExportedProgram,
         backends: Backends,
         table: Mapping[Any, Callable[..., Any]],
-        interception: Interception,
         explaining: bool = False,
     ) -> None:
+        self.captured = captured
+        self.calls = mark_calls(captured)
         self.backends = backends
         # By name, because registering an operator of torch again creates another OpOverload.
         self._table = {qualified_name(key): item for key, item in table.items() if isinstance(key, OpOverload)}
-        self.interception = interception
         self._explaining = explaining
         self._registered = {qualified_name(key): item for key, item in registered().items()}
         self._whole: dict[OpOverload, str] = {}
         self.findings: dict[tuple[str, OpOverload], Finding] = {}
         """What is wrong with the first answers for calls, by the name of the captured call and the operator."""
-        self.captured: torch.export.ExportedProgram | None = None
-        self.calls: dict[str, Node] = {}
         self.decisions: list[Decision] = []
         self._count = 0  # of the calls to translate
 
     def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
         """Decompose the captured program down to calls that have an answer."""
         step("decomposing the graph")
-        self.interception.capturing = False
-        check_constants(captured)
-        check_answers(self.interception.unanswered)
-        self.captured, self.calls, self.decisions = captured, mark_calls(captured), []
+        self.decisions = []
         kernels = library.translations() if self.backends.kernels else {}
         overruled = {target for _, target in self.findings}
         graph = functional_graph(captured) if self.findings else captured
@@ -284,7 +275,7 @@ class Plan(Lowering):
         whole = self._whole_of(node)
         if whole is not None:
             self._whole[whole] = f"torch decomposes it into {qualified_name(target)}, at which its exporter fails"
-            raise KeptWholeError(f"{qualified_name(whole)} is kept whole")
+            raise RepeatedError
         why = refusal(node, target) if self.backends.torch else ""
         if self._explaining:
             return self._unsupported(node, f"{LACKING}, and it cannot fall back: {why}")

@@ -5,7 +5,8 @@ names it (`guard`), and the tests of these files fail.
 
 - `operators`: an operator's schema and properties
 - `trees`: nested tuples, lists and dicts
-- `tracing`: traces and captures of models
+- `capture`: captures of models
+- `tracing`: traces of models, and what a capture asks for
 - `exporter` and `torchscript`: torch's two exporters
 - `patching`: what an export replaces in torch while it runs
 """

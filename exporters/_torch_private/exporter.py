@@ -18,6 +18,7 @@ from onnxscript import OnnxFunction, evaluator
 from onnxscript.values import Opset
 from torch.export.graph_signature import ConstantArgument
 
+from ..errors import ExportError
 from .guard import guarded
 from .operators import OpOverload
 from .patching import quiet, replaced
@@ -33,9 +34,14 @@ def default_opset() -> int:
 
 @guarded("torch.onnx._internal.exporter._dynamic_shapes.from_dynamic_axes_to_dynamic_shapes")
 def shapes_of_axes(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: dict[str, Any]
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], axes: Any, arguments: Mapping[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Convert ``dynamic_axes`` in `arguments` to ``dynamic_shapes``.
+    """Convert ``dynamic_axes`` to ``dynamic_shapes``.
+
+    Parameters
+    ----------
+    arguments : mapping
+        As for ``torch.onnx.export``: ``input_names`` and ``output_names``, which the axes refer to.
 
     Returns
     -------
@@ -52,7 +58,7 @@ def shapes_of_axes(
             model,
             args,
             kwargs,
-            dynamic_axes=arguments["dynamic_axes"],
+            dynamic_axes=axes,
             input_names=arguments.get("input_names"),
             output_names=outputs,
         )
@@ -94,6 +100,10 @@ def _torchlib(**arguments: Any) -> Any:
         found = registry.functions[name]
         registry.functions[name] = [*found, *(replace(item, is_complex=True) for item in found)]
     return registry
+
+
+class RepeatedError(ExportError):
+    """A `Lowering` has changed while calls were translated, so that the program must be decomposed again."""
 
 
 class Lowering:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
@@ -96,15 +96,6 @@ def _fake_tensors() -> Any:
 
     assert callable(fake_tensor.FakeTensorMode.from_tensor)
     return fake_tensor
-
-
-@guarded("torch.export._draft_export.CaptureStructuredTrace")
-def _draft_module() -> Any:
-    """Return a module that torch imports late."""
-    from torch.export import _draft_export
-
-    assert callable(_draft_export.CaptureStructuredTrace)
-    return _draft_export
 
 
 @contextmanager
@@ -205,21 +196,6 @@ def is_certain(condition: Any) -> bool:
     return bool(_shapes().statically_known_true(condition))
 
 
-@guarded("ExportedProgram._report")
-def draft_failures(program: torch.export.ExportedProgram) -> list[tuple[str, dict[str, Any]]]:
-    """Return what ``torch.export.draft_export`` reports: the kind of failure, and what torch knows of it."""
-    report: Any = program._report  # type: ignore[attr-defined] # draft_export alone sets it
-    return [(str(item.failure_type), item.data) for item in report.failures]
-
-
-@guarded("torch.onnx._internal.exporter._errors.TorchExportError")
-def is_capture_error(error: BaseException) -> bool:
-    """Return whether an error says that ``torch.export`` cannot capture the model."""
-    from torch.onnx._internal.exporter import _errors
-
-    return isinstance(error, _errors.TorchExportError)
-
-
 @guarded("torch._subclasses.fake_tensor.FakeTensor")
 def is_fake(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has a shape and no values."""
@@ -242,74 +218,3 @@ def unvalidated_distributions() -> Iterator[None]:
 @guarded("torch.distributions.Distribution._validate_args")
 def _validates() -> bool:
     return bool(torch.distributions.Distribution._validate_args)
-
-
-@contextmanager
-def capturing_by(
-    name: Literal["export", "draft_export"], start: Callable[[], None] = lambda: None
-) -> Iterator[list[torch.export.ExportedProgram]]:
-    """Context manager: let torch's exporter capture only by one function of ``torch.export``, and not by TorchDynamo.
-
-    Parameters
-    ----------
-    name : str
-        The function.
-    start : callable
-        Called before each capture.
-
-    Yields
-    ------
-    list of ExportedProgram
-        What the function returned last.
-    """
-    module = _strategies()
-    strategy = {"export": module.TorchExportNonStrictStrategy, "draft_export": module.TorchExportDraftExportStrategy}
-    captured: list[torch.export.ExportedProgram] = []
-    function = getattr(torch.export, name)
-
-    def capturing(*args: Any, **kwargs: Any) -> torch.export.ExportedProgram:
-        start()
-        captured[:] = [function(*args, **kwargs)]
-        return captured[0]
-
-    with (
-        replaced(module, "CAPTURE_STRATEGIES", (strategy[name],)),
-        replaced(torch.export, name, capturing),
-        _closed_logs(),
-    ):
-        yield captured
-
-
-@contextmanager
-def without_dynamo() -> Iterator[None]:
-    """Context manager: let torch's exporter not try TorchDynamo after a capture that failed."""
-    module = _strategies()
-    left = tuple(item for item in module.CAPTURE_STRATEGIES if item is not module.TorchExportStrictStrategy)
-    with replaced(module, "CAPTURE_STRATEGIES", left):
-        yield
-
-
-@contextmanager
-def _closed_logs() -> Iterator[None]:
-    """Context manager: close the files into which ``torch.export.draft_export`` logs, which it leaves open."""
-    module = _draft_module()
-    make, made = module.CaptureStructuredTrace, []
-
-    def making() -> Any:
-        made.append(make())
-        return made[-1]
-
-    try:
-        with replaced(module, "CaptureStructuredTrace", making):
-            yield
-    finally:
-        for handler in made:
-            handler.close()
-
-
-@guarded("torch.onnx._internal.exporter._capture_strategies.CAPTURE_STRATEGIES")
-def _strategies() -> Any:
-    from torch.onnx._internal.exporter import _capture_strategies
-
-    assert _capture_strategies.CAPTURE_STRATEGIES
-    return _capture_strategies

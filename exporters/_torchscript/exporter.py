@@ -18,10 +18,13 @@ import onnx_ir
 import torch
 
 from .._arguments import Constant, as_json, record_arguments
-from .._finishing.finish import finish
-from .._finishing.program import Model, Program
+from .._capture.preparation import Model
+from .._finishing.finish import Finishing, finish
 from .._library.elementwise import OF_INTEGERS
+from .._lowering.emission import record_emission
+from .._lowering.explanations import unwrapping_errors
 from .._lowering.translations import functional_overloads, registered
+from .._program import Program
 from .._torch_private.exporter import default_opset, lowest_opset
 from .._torch_private.torchscript import torchscript_opsets
 from .._torch_private.trees import as_dicts, flatten, is_tensor, named_leaves, tensor_leaves
@@ -32,17 +35,15 @@ from .tracing import FlatModel, Given, TracedCalls
 _DYNAMO_ONLY = ("dynamic_shapes", "report", "profile", "dump_exported_program", "artifacts_dir")
 
 
-def capture(
+def export(
     model: Model,
     args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    finishing: Finishing,
     *,
-    kwargs: Mapping[str, Any] | None = None,
     opset_version: int | None = None,
     input_names: Sequence[str] | None = None,
     custom_translation_table: Mapping[Any, Callable[..., Any]] | None = None,
-    custom_opsets: Mapping[str, int] | None = None,
-    keep_functions: bool = False,
-    optimize: bool = False,
     **arguments: Any,
 ) -> Program:
     """Run torch's TorchScript exporter with every registration applied; take and raise what `exporters.export` does.
@@ -55,16 +56,14 @@ def capture(
     corrected = {target: OF_INTEGERS[name] for name in names for target in functional_overloads(name)}
     table = {**corrected, **registered(), **(custom_translation_table or {})}
     arguments |= {"opset_version": version, "input_names": input_names}
-    given: Given = as_dicts((args, dict(kwargs or {})))
-    return finish(
-        lambda: _captured(model, given, table, {**arguments}),
-        keep_functions=keep_functions,
-        custom_opsets=custom_opsets,
-        optimize=optimize,
-    )
+    given: Given = as_dicts((args, dict(kwargs)))
+    with unwrapping_errors(), record_emission() as emitted:
+        exported = _captured(model, given, table, {**arguments})
+    finish(exported, emitted, finishing)
+    return Program(exported, None)
 
 
-def _captured(model: Any, given: Given, table: Mapping[Any, Any], arguments: dict[str, Any]) -> Program:
+def _captured(model: Any, given: Given, table: Mapping[Any, Any], arguments: dict[str, Any]) -> onnx_ir.Model:
     leaves = flatten(given)
     names = _names(model, given, arguments.pop("input_names"))
     calls = TracedCalls(table)
@@ -86,7 +85,7 @@ def _captured(model: Any, given: Given, table: Mapping[Any, Any], arguments: dic
             for name, leaf in zip(names, leaves, strict=False)
         ],
     )
-    return Program(exported, None)
+    return exported
 
 
 def _check(model: Any, opset_version: int, arguments: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from exporters._finishing.program import Program
+from exporters._program import Program
 from exporters.errors import ExportError
 
 _SCRIPT = Path(__file__).with_name("torchless.py")

@@ -11,13 +11,11 @@ import torch
 
 from pyops._files import whole_file
 
-from .._arguments import input_values
-from .._capture.decisions import CaptureDecision
-from .._capture.sizes import SizeCondition
-from .._report import By, OutputComparison
-from .optimization import optimize
-
-Model = torch.nn.Module | torch.export.ExportedProgram
+from ._arguments import input_values
+from ._capture.decisions import CaptureDecision
+from ._finishing.optimization import optimize
+from ._plan.decision import Decision
+from ._report import OutputComparison
 
 
 @dataclass(frozen=True)
@@ -66,46 +64,6 @@ class Fallback:
         return "\n".join([*lines, f"  instead: {self.replacement}"])
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong with torch's translation of a call: differences in its outputs, or an error."""
-
-    differences: tuple[OutputComparison, ...] = ()
-    error: str = ""
-
-    @property
-    def reason(self) -> str:
-        """Return the finding in one line."""
-        if self.error:
-            return f"its translation fails: {self.error}"
-        problem = next((item.problem for item in self.differences if item.problem), "")
-        return f"its translation is wrong: {problem or f'off by {max(d.absolute for d in self.differences):.3g}'}"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What exports one call of the lowered graph, and why.
-
-    Attributes
-    ----------
-    call : str
-        The name of the captured call that it is, or that it is decomposed from.
-    operator : str
-        The operator of the lowered call.
-    source : str
-        The line of the model's code that calls it.
-    finding : Finding, optional
-        What was wrong with an earlier translation of the call.
-    """
-
-    call: str
-    operator: str
-    by: By
-    reason: str
-    source: str
-    finding: Finding | None = None
-
-
 def fallbacks(decisions: Iterable[Decision]) -> tuple[Fallback, ...]:
     """Return one Fallback for each operator with a call that falls back, in the order of the first calls."""
     calls: dict[str, list[Decision]] = {}
@@ -151,8 +109,6 @@ class Program(torch.onnx.ONNXProgram):
 
     fallbacks: tuple[Fallback, ...] = ()
     decisions: tuple[CaptureDecision, ...] = ()
-    # Of sizes, as the capture asked for them; `decisions` has those that concern inputs.
-    conditions: tuple[SizeCondition, ...] = ()
 
     def __repr__(self) -> str:
         fallbacks = "\n".join(map(str, self.fallbacks))
