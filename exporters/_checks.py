@@ -119,7 +119,7 @@ def torch_export(case: Case) -> str:
 
     model, args = Model().eval(), tuple(call.tensors)
     with quiet(), where_available():
-        report = verify(model, args, export(model, args))
+        report = verify(model, args, export(model, args, verify=False))
     if not report.ok:
         raise AssertionError(str(report))
     return "to a model and back"

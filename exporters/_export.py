@@ -46,7 +46,7 @@ class TorchArguments(TypedDict, total=False):
     custom_translation_table: Mapping[Callable[..., Any], Callable[..., Any]] | None
     report: bool
     optimize: bool
-    verify: bool
+    verify: bool | None
     profile: bool
     dump_exported_program: bool
     artifacts_dir: str | os.PathLike[str]
@@ -121,7 +121,9 @@ def export(
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
         ``custom_opsets`` maps domains to the versions that the model imports of them.
-        ``verify=True`` compares the program with the model by `exporters.verify`.
+        By default, ``verify=None``, what was captured is compared in torch with the model, for the example arguments;
+        ``program.unverified`` says why it was not, for example because the model draws random numbers. ``verify=True``
+        also compares the exported model, by `exporters.verify`; ``verify=False`` compares nothing.
 
     Returns
     -------
@@ -132,7 +134,7 @@ def export(
     Raises
     ------
     ExportError
-        The model cannot be exported as it stands, or ``verify=True`` found a difference.
+        The model cannot be exported as it stands, or a comparison found a difference.
     Exception
         Whatever else torch's exporter or a translation raises.
 
@@ -147,7 +149,9 @@ def export(
     """
     check_model("export", model)
     args = as_tuple("export", args)
-    checked = arguments.pop("verify", False)
+    verified = arguments.pop("verify", None)
+    if verified not in (None, True, False):
+        raise ExportError(f"verify is {verified!r}; expected None, True or False")
     saving = {
         "include_initializers": arguments.pop("export_params", True),
         "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
@@ -169,6 +173,7 @@ def export(
             stack.enter_context(progress("exporting the model"))
         if not dynamo:
             program = torchscript_exporter.export(model, args, kwargs, finishing, **given)
+            program.unverified = "dynamo=False"
         else:
             example = _example(model, args, kwargs, given, guard() if guards else None)
             request = pipeline.Request(
@@ -176,13 +181,14 @@ def export(
                 capture,
                 finishing,
                 given,
+                compared=verified is not False,
                 verified=fallback == "verify",
                 fill_missing=fill_missing,
             )
             program = pipeline.export(example, request)
             warn_of_decisions(program.decisions)
             _warn_of_draws(program)
-    if checked:
+    if verified:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         args_of_verify = None if brings_arguments else args
         report = verify(model, args_of_verify, program, kwargs=kwargs or None, fill_missing=fill_missing)
@@ -238,7 +244,8 @@ def verify(
         Keyword arguments of every call, in the order in which the model was exported with them.
     tolerances : mapping, optional
         ``(rtol, atol)`` by dtype (NumPy's or torch's). Other dtypes use the tolerances of
-        ``torch.testing.assert_close``; integers must be equal.
+        ``torch.testing.assert_close``; integers must be equal. Without `tolerances`, an output may also differ by ten
+        times what torch itself rounds: by how much the program in torch differs from itself in float64.
     fill_missing : bool
         Compute nodes for which ONNX Runtime has no kernel, as the argument of `pyops.InferenceSession` does.
 
@@ -275,7 +282,7 @@ def verify(
         raise ExportError("verify got no samples; pass at least one tuple of arguments")
     with evaluation(model):
         if program is None:
-            program = export(model, first, kwargs=keywords, fill_missing=fill_missing)
+            program = export(model, first, kwargs=keywords, fill_missing=fill_missing, verify=False)
         return compared(model, first, calls, keywords, program, tolerances or {}, fill_missing)
 
 

@@ -46,6 +46,8 @@ class Request:
     ----------
     arguments : mapping
         As for ``torch.onnx.export``.
+    compared : bool
+        Compare what is captured with the model for the example arguments.
     verified : bool
         Compare every distinct call with ONNX Runtime, and let those that differ fall back.
     fill_missing : bool
@@ -58,6 +60,7 @@ class Request:
     capture: Capture
     finishing: Finishing
     arguments: Mapping[str, Any]
+    compared: bool = False
     verified: bool = False
     fill_missing: bool = False
     explaining: bool = False
@@ -88,6 +91,7 @@ def export(example: Example, request: Request) -> Program:
     finish(model, lowered.emitted, request.finishing)
     program = Program(model, graph)
     record_strategy(program, lowered.captured.strategy)
+    program.captured, program.unverified = lowered.captured.program, lowered.captured.unverified
     program.fallbacks = fallbacks(lowered.plan.decisions)
     program.decisions = (*_enforced_sizes(program, example, lowered.conditions), *lowered.captured.decisions)
     record(model, program.decisions)
@@ -116,7 +120,7 @@ def capture_and_lower(example: Example, request: Request) -> Lowered:
         graph: Captured | None = None
         try:
             with unwrapping_errors():
-                graph = captured(way, example)
+                graph = captured(way, example, request.compared)
             table = request.arguments.get("custom_translation_table") or {}
             lowered = _lowered(graph, Plan(graph.program, request.backends, table, request.explaining), request)
         except Exception as error:  # torch or the model's own code may raise anything

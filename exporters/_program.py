@@ -96,6 +96,10 @@ class Program(torch.onnx.ONNXProgram):
     decisions : tuple of CaptureDecision
         What the capture fixed: conditions, numbers, sizes and values. With ``capture="export"``, only sizes that
         should be dynamic, and conditions on them.
+    captured : torch.export.ExportedProgram or None
+        The calls of the model's code, before torch decomposes them; None with ``dynamo=False``.
+    unverified : str
+        Why `captured` was not compared with the model for the example arguments; ``""`` if it was.
 
     Examples
     --------
@@ -109,10 +113,12 @@ class Program(torch.onnx.ONNXProgram):
 
     fallbacks: tuple[Fallback, ...] = ()
     decisions: tuple[CaptureDecision, ...] = ()
+    captured: torch.export.ExportedProgram | None = None
+    unverified: str = ""
 
     def __repr__(self) -> str:
-        fallbacks = "\n".join(map(str, self.fallbacks))
-        return f"{super().__repr__()}\n{fallbacks}" if fallbacks else super().__repr__()
+        unverified = [f"not compared with the model: {self.unverified}"] if self.unverified else []
+        return "\n".join([super().__repr__(), *map(str, self.fallbacks), *unverified])
 
     def optimize(self) -> None:
         """Optimize the model in place, as `export` does by default (with ``dynamo=False``, only for ``optimize=True``).

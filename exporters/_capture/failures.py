@@ -47,7 +47,7 @@ _BY_VALUES = (
 )
 
 
-class _UnfaithfulError(CaptureError):
+class UnfaithfulError(CaptureError):
     """A captured program does not compute what the model does, or ONNX cannot express it; another capture may do."""
 
 
@@ -66,7 +66,7 @@ def check_constants(program: torch.export.ExportedProgram) -> None:
     """Raise CaptureError if a captured program has no values for its constants, on which torch would crash."""
     tensors = [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
     if any(map(is_fake, tensors)):
-        raise _UnfaithfulError(
+        raise UnfaithfulError(
             'torch.export lost the values of tensors that the model\'s code creates; pass capture="auto" or '
             'capture="trace", which keep them'
         )
@@ -83,7 +83,7 @@ def check_answers(unanswered: Iterable[tuple[BaseException, Place]]) -> None:
     for error, place in unanswered:
         (frame, _), *_ = traceback.walk_tb(error.__traceback__)  # the one that caught it
         if innermost([(frame.f_code.co_filename, frame.f_lineno)])[0]:
-            raise _UnfaithfulError(
+            raise UnfaithfulError(
                 f"the model's code catches the exception with which torch.export says that it does not know a value, "
                 f"and would go on otherwise in a run: {spell_place(place)}\n  {_AUTO}"
             )
@@ -94,12 +94,12 @@ def inexpressible(node: Node) -> CaptureError:
     target = node.target
     name = qualified_name(target) if isinstance(target, OpOverload) else getattr(target, "__name__", str(target))
     line = source_line(node)
-    return _UnfaithfulError(f"{name} has no translation for a number that depends on data{f': {line}' if line else ''}")
+    return UnfaithfulError(f"{name} has no translation for a number that depends on data{f': {line}' if line else ''}")
 
 
 def is_capture_failure(error: BaseException) -> bool:
     """Return whether an export failed because the model could not be captured."""
-    return any(isinstance(item, (UncapturedError, _UnfaithfulError)) for item in chain(error))
+    return any(isinstance(item, (UncapturedError, UnfaithfulError)) for item in chain(error))
 
 
 def in_trace(error: BaseException) -> bool:
@@ -120,7 +120,7 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
     passed = [frame.filename for item in errors for frame in frames(item)]
     hints = [hint for mark, hint in _HINTS.items() if mark in str(root) or any(mark in name for name in passed)]
     what = "torch.export cannot capture the model" if capture == "export" else "the model cannot be traced"
-    cause = explained or f"{type(root).__name__}: {_beginning(str(root))}"
+    cause = explained or summary(root)
     if capture == "export" and any(mark in cause for mark in _BY_VALUES):
         hints.append(_AUTO)
     failure = CaptureError("\n  ".join([f"{what}{' at ' if place[0] else ''}{spell_place(place)}", cause, *hints]))
@@ -158,8 +158,10 @@ def _place(errors: list[BaseException]) -> Place:
     return NOWHERE
 
 
-def _beginning(message: str) -> str:
-    """Return the first nonblank line of a message, without the graphs and stacks that torch adds."""
-    first, *others = message.strip().splitlines() or [""]
-    line = " ".join([first.strip(), *(item.strip() for item in others[:1] if first.endswith(":"))])
+def summary(error: BaseException) -> str:
+    """Return the type of an exception and the first nonblank line of its message, without torch's graphs and stacks."""
+    first, *others = str(error).strip().splitlines() or [""]
+    line = " ".join(
+        [f"{type(error).__name__}: {first.strip()}", *(item.strip() for item in others[:1] if first.endswith(":"))]
+    )
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}..."

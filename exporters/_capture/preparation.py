@@ -61,9 +61,8 @@ def prepared(example: Example) -> Iterator[Example]:
         taken: set[int] = set()
         if isinstance(model, torch.nn.Module):
             taken = {id(item) for item in (*model.parameters(), *model.buffers())}
-            if not isinstance(model, torch.jit.ScriptModule):
-                hook = model.register_forward_hook(lambda module, given, result: register(result))
-                stack.callback(hook.remove)
+            if _is_plain(model):
+                stack.enter_context(model.register_forward_hook(lambda *call: register(call[-1])))
         given, own = tensor_leaves(arguments), []
         for item in given:
             own.append(item.detach().clone().requires_grad_(item.requires_grad) if id(item) in taken else item)
@@ -88,24 +87,30 @@ def unchanged(example: Example) -> Iterator[None]:
 
 
 @contextmanager
-def unchanged_attributes(model: Any) -> Iterator[None]:
-    """Context manager: restore the attributes and buffers of all modules, which a run of the model may change."""
-    if not isinstance(model, torch.nn.Module) or isinstance(model, torch.jit.ScriptModule):
-        yield
-        return
-    before = [(vars(module), _copies(vars(module))) for module in model.modules()]
-    buffers = [(buffer, _contents(buffer)) for buffer in model.buffers()]
+def unchanged_attributes(model: Any, parameters: bool = False) -> Iterator[None]:
+    """Context manager: restore the attributes and buffers of all modules, which a run of the model may change.
+
+    Copying the parameters as well takes memory.
+    """
+    modules = list(model.modules()) if is_plain(model) else []
+    before = [(vars(module), _copies(vars(module))) for module in modules]
+    tensors = [*model.buffers(), *(model.parameters() if parameters else [])] if modules else []
+    contents = list(map(_contents, tensors))
     try:
         yield
     finally:
-        for buffer, kept in buffers:
-            _restore(buffer, kept)
+        for tensor, kept in zip(tensors, contents, strict=True):
+            _restore(tensor, kept)
         for attributes, copies in before:
             for name in attributes.keys() - copies.keys():
                 del attributes[name]
             for name, (value, items) in copies.items():
                 attributes[name] = value
                 _restore(value, items)
+
+
+def is_plain(model: Any) -> bool:
+    return isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule)
 
 
 def _copies(attributes: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

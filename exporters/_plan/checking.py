@@ -17,6 +17,8 @@ from pyops._tolerances import WIDE_TOLERANCES
 
 from .._arguments import to_onnx_outputs
 from .._capture.calls import mark_of
+from .._capture.comparison import ProgramRun
+from .._capture.failures import summary
 from .._capture.interception import target_of
 from .._capture.preparation import Example
 from .._fallback import allowed_operators
@@ -24,7 +26,7 @@ from .._lowering.explanations import causes
 from .._report import OutputComparison, compare
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
-from .._torch_private.operators import OpOverload, qualified_name
+from .._torch_private.operators import OpOverload
 from .._torch_private.trees import flatten, replace_leaves
 from .decision import Finding
 from .functional import functional_graph
@@ -106,9 +108,7 @@ def compared(call: DistinctCall, program: torch.onnx.ONNXProgram, fill_missing: 
 
 def failed(error: BaseException) -> Finding:
     """Return the finding for a call whose export or session fails."""
-    innermost = list(causes(error))[-1]
-    text = " ".join(str(innermost).split())
-    return Finding(error=f"{type(innermost).__name__}: {text[:200]}")
+    return Finding(error=summary(list(causes(error))[-1]))
 
 
 def _is_checked(node: torch.fx.Node) -> bool:
@@ -118,7 +118,7 @@ def _is_checked(node: torch.fx.Node) -> bool:
     return target_of(node) is node.target and not refusal(node, target_of(node))
 
 
-class _Recorder(torch.fx.Interpreter):
+class _Recorder(ProgramRun):
     """An interpreter that runs a graph, including both branches of a ``torch.cond``, and records its distinct calls."""
 
     def __init__(self, module: torch.fx.GraphModule, left: Set[str], found: dict[Any, DistinctCall]) -> None:
@@ -127,8 +127,6 @@ class _Recorder(torch.fx.Interpreter):
         self._found = found
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        if isinstance(n.target, OpOverload) and qualified_name(n.target) == "aten::_assert_scalar":
-            return None  # bounds that torch asserts: models do not have them, and some are too tight
         if n.target is torch.ops.higher_order.cond:
             predicate, true, false, operands = self.fetch_args_kwargs_from_env(n)[0]
             results = [_Recorder(branch, self._left, self._found).run(*operands) for branch in (true, false)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .._report import By, OutputComparison
+from .._report import By, OutputComparison, describe_differences
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class Finding:
         """Return the finding in one line."""
         if self.error:
             return f"its translation fails: {self.error}"
-        problem = next((item.problem for item in self.differences if item.problem), "")
-        return f"its translation is wrong: {problem or f'off by {max(d.absolute for d in self.differences):.3g}'}"
+        return f"its translation is wrong: {describe_differences(self.differences)}"
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def test_errors_have_public_names():
     assert {"exporters.errors.CaptureError", "pyops.testing.CheckError"} <= set(names)
     # Those that no user sees, because what raises them is tried again in another way.
     assert [name for name in names if "._" in name] == [
-        "exporters._capture.failures._UnfaithfulError",
+        "exporters._capture.failures.UnfaithfulError",
         "exporters._plan.plan.KeptWholeError",
     ]
     for item in own:

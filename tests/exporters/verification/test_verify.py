@@ -329,25 +329,13 @@ def test_it_waits_while_another_thread_exports(model):
         return x + x
 
     net, args = model(twice), (torch.ones(2),)
-    program = exporters.export(net, args, verbose=False)
+    program = exporters.export(net, args, verbose=False, verify=False)  # which runs the model as well
     exporting.clear()
     with ThreadPoolExecutor(1) as other:
-        second = other.submit(exporters.export, net, args, verbose=False)
+        second = other.submit(exporters.export, net, args, verbose=False, verify=False)
         assert exporting.wait(30)
         assert exporters.verify(net, args, program).ok
         assert exporters.verify(net, args, second.result()).ok
-
-
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_where_half_precision_differs_the_tolerances_are_named(dtype):
-    one = np.ones(2, dtype)
-    report = VerificationReport(tuple(compare(0, ["y"], [one], [one + dtype(0.0625)])))
-    assert f"{np.dtype(dtype).name} may round to more than that: verify(..., tolerances=" in str(report)
-    for other in (one, one.astype(np.float32), one[:1]):
-        shown = VerificationReport(tuple(compare(0, ["y"], [other], [one])))
-        assert "tolerances" not in str(shown)
-    wide = np.ones(2, np.float32)
-    assert "tolerances" not in str(VerificationReport(tuple(compare(0, ["y"], [wide], [wide + 1]))))
 
 
 def test_the_fix_for_a_type_without_a_kernel_is_an_argument_of_verify():

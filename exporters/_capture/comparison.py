@@ -1,0 +1,158 @@
+"""The comparison of a captured program with its model, in torch, for the example arguments."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Interpreter, Node
+
+from pyops._progress import step
+from pyops._tolerances import Array, difference
+
+from .._arguments import to_onnx_outputs
+from .._report import OutputComparison, compare, describe_differences
+from .._torch_private.operators import OpOverload, qualified_name
+from .._torch_private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves, unflatten
+from .decisions import CaptureDecision
+from .failures import UnfaithfulError, summary
+from .preparation import Example, unchanged_attributes
+from .sources import random_calls
+
+MOST_PARAMETERS = 100_000_000
+"""The number of parameters above which a captured program is not compared with its model."""
+
+_ROUNDINGS = 10
+
+
+def check_program(
+    program: torch.export.ExportedProgram,
+    example: Example,
+    decisions: Iterable[CaptureDecision] = (),
+    drafted: bool = False,
+) -> str:
+    """Compare what a captured program and its model compute for the example arguments.
+
+    Parameters
+    ----------
+    drafted : bool
+        The program asserts what a draft export decided; it is compared whatever its size, and with one seed.
+
+    Returns
+    -------
+    str
+        Why they cannot be compared; ``""`` if they can.
+
+    Raises
+    ------
+    CaptureError
+        The program computes something else.
+    """
+    model, args, kwargs = example.model, example.args, example.kwargs
+    if not isinstance(model, torch.nn.Module):
+        return ""
+    if not drafted and _is_large(program):
+        return f"the model has more than {MOST_PARAMETERS:,} parameters"
+    if not drafted and (random_calls(program) or any(item.depends_on == "random" for item in decisions)):
+        return "the model draws random numbers"
+    step("comparing the captured program")
+    try:
+        expected = _results(model, model, args, kwargs)
+    except Exception as error:  # the model's code may raise anything
+        return f"the model does not run on the example arguments: {summary(error)}"
+    try:
+        actual = _run(program, Interpreter if drafted else ProgramRun, args, kwargs)
+    except Exception as error:  # torch may raise anything
+        raise UnfaithfulError(f"the captured program fails where the model does not: {summary(error)}") from None
+    names = [f"output {index}" for index in range(max(len(expected), len(actual)))]
+    reports = compare(0, names, expected, actual, by="the captured program")
+    wrong = [item for item in allow_rounding(reports, program, args, kwargs) if not item.ok]
+    if not wrong:
+        return ""
+    if not all(item.ok for item in compare(0, names, expected, _results(model, model, args, kwargs))):
+        return "the model computes other values in each run"
+    raise UnfaithfulError(
+        "the captured program does not compute what the model does for the example arguments: "
+        f"{wrong[0].name} {describe_differences(wrong[:1])}\n  verify=False exports it nevertheless"
+    )
+
+
+def allow_rounding(
+    reports: list[OutputComparison],
+    program: torch.export.ExportedProgram,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+) -> list[OutputComparison]:
+    """Accept outputs that differ by at most ten times what the program's own differ from those in float64."""
+    if all(item.ok for item in reports) or any(item.problem for item in reports) or _is_large(program):
+        return reports
+    try:
+        own, precise = (_run(program, kind, args, kwargs) for kind in (ProgramRun, _PreciseRun))
+        differences = [difference(*pair).absolute for pair in zip(own, precise, strict=True)]
+    except Exception:  # operators of users may not take float64
+        return reports
+    allowed = [_ROUNDINGS * float(item[np.isfinite(item)].max(initial=0)) for item in differences]
+    return [
+        replace(item, rtol=0.0, atol=atol, ok=True) if item.absolute <= atol and not item.ok else item
+        for item, atol in zip(reports, allowed, strict=True)
+    ]
+
+
+def _is_large(program: torch.export.ExportedProgram) -> bool:
+    count: int = sum(item.numel() for item in program.state_dict.values())
+    return count > MOST_PARAMETERS
+
+
+class ProgramRun(Interpreter):
+    """A run of a captured program without torch's assertions about sizes; models lack them, and some are too tight."""
+
+    def run_node(self, n: Node) -> Any:
+        is_assertion = isinstance(n.target, OpOverload) and qualified_name(n.target) == "aten::_assert_scalar"
+        return None if is_assertion else super().run_node(n)
+
+
+class _PreciseRun(ProgramRun):
+    """A run of a captured program with float64 in place of narrower types."""
+
+    def run_node(self, n: Node) -> Any:
+        return _widened(super().run_node(n))
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return super().call_function(target, *_widened((args, kwargs)))
+
+
+def _widened(tree: Any) -> Any:
+    return unflatten(tree, list(map(_wide, flatten(tree))))
+
+
+def _wide(leaf: Any) -> Any:
+    dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
+    if not isinstance(dtype, torch.dtype) or not (dtype.is_floating_point or dtype.is_complex):
+        return leaf
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    return leaf.to(wide) if isinstance(leaf, torch.Tensor) else wide
+
+
+def _run(
+    program: torch.export.ExportedProgram, kind: type[Interpreter], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Array]:
+    module: Any = program.module()
+    return _results(module, lambda *given, **keywords: kind(module).run(*flatten((given, keywords))), args, kwargs)
+
+
+def _results(
+    module: torch.nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Array]:
+    """Return what a run of a module on copies of the arguments computes, as arrays, and undo what it changes."""
+    given = tensor_leaves((args, dict(kwargs)))
+    copies = [item.detach().clone().requires_grad_(item.requires_grad) for item in given]
+    positional, keywords = replace_leaves((args, dict(kwargs)), copies)
+    devices = {item.device for item in (*module.parameters(), *given) if item.device.type == "cuda"}
+    with warnings.catch_warnings(), torch.random.fork_rng(devices), unchanged_attributes(module, parameters=True):
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        return to_onnx_outputs(clone_tensors(run(*positional, **keywords)))
