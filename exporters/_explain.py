@@ -86,7 +86,7 @@ def explain(
     example = Example(model, args, keywords, dynamic_shapes)
     check_example(example)
     table = {"custom_translation_table": custom_translation_table or {}}
-    request = Request(Backends(kernels, torch=True), capture, Finishing(), table, explaining=True)
+    request = Request(Backends(kernels, torch=True), capture, Finishing(), table, compared=True, explaining=True)
     try:
         with prepared(example) as example:
             plan = capture_and_lower(example, request).plan

@@ -149,17 +149,22 @@ def captured(way: Way, example: Example, compared: bool) -> Captured:
             warnings.simplefilter("ignore")
         for gradients in (False, True):
             try:
-                with torch.set_grad_enabled(gradients), unchanged(example):
-                    found = way.capture(example)
-                check_constants(found.program)
-                if way.capture is _drafted:
-                    return found
-                reason = check_program(found.program, example, found.decisions) if compared else "verify=False"
-                return replace(found, unverified=reason)
+                with torch.set_grad_enabled(gradients):
+                    return _checked(way, example, compared)
             except Exception as error:  # the model's code may raise anything
                 if gradients or not asks_for_gradients(error):
                     raise
     raise AssertionError
+
+
+def _checked(way: Way, example: Example, compared: bool) -> Captured:
+    with unchanged(example):
+        found = way.capture(example)
+    check_constants(found.program)
+    if way.capture is _drafted:  # compared already
+        return found
+    reason = check_program(found.program, example, found.decisions) if compared else "verify=False"
+    return replace(found, unverified=reason)
 
 
 def _given(example: Example) -> Captured:

@@ -92,7 +92,7 @@ def unchanged_attributes(model: Any, parameters: bool = False) -> Iterator[None]
 
     Copying the parameters as well takes memory.
     """
-    modules = list(model.modules()) if is_plain(model) else []
+    modules = list(model.modules()) if _is_plain(model) else []
     before = [(vars(module), _copies(vars(module))) for module in modules]
     tensors = [*model.buffers(), *(model.parameters() if parameters else [])] if modules else []
     contents = list(map(_contents, tensors))
@@ -109,7 +109,7 @@ def unchanged_attributes(model: Any, parameters: bool = False) -> Iterator[None]
                 _restore(value, items)
 
 
-def is_plain(model: Any) -> bool:
+def _is_plain(model: Any) -> bool:
     return isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule)
 
 
