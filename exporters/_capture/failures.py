@@ -47,6 +47,11 @@ _BY_VALUES = (
 )
 
 
+# Parts of messages about gradients, and about tensors that a capture does not know, as those that autograd computes.
+_LOST = "the capture does not see how the model computes a tensor"
+_BY_GRADIENTS = ("does not require grad", "fake tensor in the exported program", "functorch", _LOST)
+
+
 class UnfaithfulError(CaptureError):
     """A captured program does not compute what the model does, or ONNX cannot express it; another capture may do."""
 
@@ -63,13 +68,21 @@ def check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mappi
 
 
 def check_constants(program: torch.export.ExportedProgram) -> None:
-    """Raise CaptureError if a captured program has no values for its constants, on which torch would crash."""
-    tensors = [item for item in program.constants.values() if isinstance(item, torch.Tensor)]
-    if any(map(is_fake, tensors)):
-        raise UnfaithfulError(
-            'torch.export lost the values of tensors that the model\'s code creates; pass capture="auto" or '
-            'capture="trace", which keep them'
-        )
+    """Raise CaptureError if a captured program has a constant without values, on which torch would crash."""
+    names = program.graph_signature.inputs_to_lifted_tensor_constants
+    for node in program.graph.nodes:
+        constant = program.constants.get(names.get(node.name, ""))
+        if isinstance(constant, torch.Tensor) and is_fake(constant):
+            raise lost(node)
+
+
+def lost(node: Node) -> CaptureError:
+    """Return the error for a constant of a recorded graph that the model computes where torch does not record it."""
+    line = source_line(next((user for user in node.users if source_line(user)), node))
+    return UnfaithfulError(
+        f"{_LOST}{f', which this line uses: {line}' if line else ''}\n  compute it by functions of torch, or make what "
+        "computes it an operator: exporters.custom_op"
+    )
 
 
 def check_answers(unanswered: Iterable[tuple[BaseException, Place]]) -> None:
@@ -128,9 +141,12 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
     return failure
 
 
-def asks_for_gradients(error: BaseException) -> bool:
-    """Return whether a model failed because it computes gradients itself, and was captured without them."""
-    return any("does not require grad" in str(item) for item in chain(error))
+def differentiates(error: BaseException) -> bool:
+    """Return whether a capture failed because the model computes gradients itself, or may have."""
+    raised = list(chain(error))
+    files = [frame.filename for item in raised for frame in traceback.extract_tb(item.__traceback__)]
+    transformed = any(file.endswith("/torch/_functorch/eager_transforms.py") for file in files)
+    return transformed or any(mark in str(item) for item in raised for mark in _BY_GRADIENTS)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -13,13 +13,14 @@ import torch
 from pyops._progress import step
 
 from .._torch_private.capture import Strategy, UncapturedError, by_strategy, draft_failures
+from .._torch_private.gradients import below_autograd
 from .._torch_private.patching import quiet
 from .._torch_private.tracing import asked_conditions
 from ..errors import ExportError
 from .calls import Place, calling_place
 from .comparison import check_program
 from .decisions import CaptureDecision, Kind, decision
-from .failures import asks_for_gradients, check_answers, check_arguments, check_constants
+from .failures import check_answers, check_arguments, check_constants, differentiates
 from .interception import Interception
 from .known_state import known_state
 from .preparation import Example, Model, unchanged
@@ -149,10 +150,10 @@ def captured(way: Way, example: Example, compared: bool) -> Captured:
             warnings.simplefilter("ignore")
         for gradients in (False, True):
             try:
-                with torch.set_grad_enabled(gradients):
+                with torch.set_grad_enabled(gradients), below_autograd() if gradients else nullcontext():
                     return _checked(way, example, compared)
             except Exception as error:  # the model's code may raise anything
-                if gradients or not asks_for_gradients(error):
+                if gradients or not differentiates(error):
                     raise
     raise AssertionError
 

@@ -21,6 +21,7 @@ from .._torch_private.tracing import trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
 from .calls import place_of
 from .decisions import CaptureDecision, Kind, decision, spell_value
+from .failures import lost
 from .interception import Interception, target_of
 from .questions import Answers, Reads, is_question
 from .sources import sources
@@ -105,8 +106,7 @@ def _simplify(
         elif node.op == "get_attr" and not _is_literal(node):
             constant = getattr(recorded, str(node.target))
             if isinstance(constant, torch.Tensor) and id(constant) not in older:
-                found[node] = "inputs"
-                decide(node, "values", constant)
+                raise lost(node)
         if node.target is torch.ops.higher_order.cond:
             _return_tuples(recorded, node)
             torch.compiler.reset()  # plain calls fail with what torch.cond compiled for the trace

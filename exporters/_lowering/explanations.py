@@ -60,18 +60,19 @@ def unwrapping_errors() -> Iterator[None]:
         raise failure
 
 
-def _no_translation(namespace: str, name: str, overload: str) -> str:
+def _no_translation(namespace: str, name: str, overload: str, line: str) -> str:
     # torch decomposes some operators into its primitives before it looks for their translations.
     operator = f"{'aten' if namespace == 'prims' else namespace}::{name}"
     if overload != "default" and namespace != "prims":
         operator += f".{overload}"
     if find_overload(operator) is None:
         operator = f"{namespace}::{name}"
-    return (
+    text = (
         f"torch's exporter has no translation for {operator}, which the model calls; register one before the export: "
         f'exporters.register_translation("{operator}", op), with an Op of yours or a function that calls '
         "exporters.opset(...)"
     )
+    return "\n  ".join(filter(None, [text, line]))
 
 
 _DEPENDS_ON_DATA = (
@@ -83,7 +84,7 @@ _OVERLOAD = r"<OpOverload\(op='(?P<namespace>\w+)\.(?P<name>\w+)', overload='(?P
 
 # Each function is called with the named groups of its pattern.
 _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
-    (re.compile(rf"No ONNX function found for {_OVERLOAD}"), _no_translation),
+    (re.compile(rf"No ONNX function found for {_OVERLOAD}\. Failure message: (?P<line>.*)"), _no_translation),
     (
         re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<operator>\w+::(?P<name>\w+))"),
         "torch cannot trace {operator}, since it has no fake implementation that gives the shape of its result; write "

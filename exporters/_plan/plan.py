@@ -143,6 +143,10 @@ class Plan(Lowering):
             return None
         return functools.partial(self._translate, node, answers)
 
+    def place(self, node: Node) -> str:
+        """Return the line of the user's code that a call comes from."""
+        return source_line(node)
+
     def _missing(self, program: torch.export.ExportedProgram, exporter: Exporter) -> dict[OpOverload, str]:
         """Return the operators that must be kept whole because a part of them has no answer, with the reasons."""
         found: dict[OpOverload, str] = {}

@@ -198,10 +198,11 @@ def is_certain(condition: Any) -> bool:
 
 @guarded("torch._subclasses.fake_tensor.FakeTensor")
 def is_fake(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor has a shape and no values."""
+    """Return whether a tensor has a shape and no values, or belongs to a transform of ``torch.func``."""
+    from torch._C._functorch import is_functorch_wrapped_tensor
     from torch._subclasses.fake_tensor import FakeTensor
 
-    return isinstance(tensor, FakeTensor)
+    return isinstance(tensor, FakeTensor) or is_functorch_wrapped_tensor(tensor)
 
 
 @contextmanager

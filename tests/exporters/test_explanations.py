@@ -1,5 +1,7 @@
 """Errors of torch come out as an explanation with the fix, and the original as its cause."""
 
+import re
+
 import numpy as np
 import onnx
 import onnxscript
@@ -63,11 +65,13 @@ def refusal(model, function, **arguments):
 )
 def test_no_translation(model, function, name, outputs):
     error = refusal(model, function, kernels=False)
-    assert str(error) == (
+    message, line = str(error).splitlines()
+    assert message == (
         f"torch's exporter has no translation for {name}, which the model calls; register one before the export: "
         f'exporters.register_translation("{name}", op), with an Op of yours or a function that calls '
         "exporters.opset(...)"
     )
+    assert re.fullmatch(rf"  .*test_explanations\.py:{function.__code__.co_firstlineno}: \(lambda x: .*", line)
     assert isinstance(error.__cause__, torch.onnx.errors.OnnxExporterError)
     assert "No ONNX function found for" in str(list(causes(error))[-1])
     exporters.register_translation(
