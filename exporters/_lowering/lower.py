@@ -53,7 +53,6 @@ def _unwarned() -> Iterator[None]:
     """Context manager: drop warnings about torch's own code, which the user cannot change."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*isinstance.treespec, LeafSpec.*", FutureWarning)
-        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor", UserWarning)
         warnings.filterwarnings("ignore", ".*is deprecated", DeprecationWarning, r"torch\.onnx")
         yield
 

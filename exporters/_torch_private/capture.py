@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -40,7 +41,9 @@ def by_strategy(
     run = getattr(_capture_strategies, f"TorchExport{strategy}Strategy")(verbose=verbose)
     shapes, _ = _dynamic_shapes.convert_str_to_export_dim(dynamic_shapes)
     exporting = _flags.set_onnx_exporting_flag(run.__call__)  # the model's code may ask whether it is exported
-    with _closed_logs():
+    with _closed_logs(), warnings.catch_warnings():
+        # torch itself asks for the gradient of a tensor that autograd computed.
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor", UserWarning)
         result = exporting(model, args, kwargs, shapes)
     program: torch.export.ExportedProgram | None = result.exported_program
     if program is None:

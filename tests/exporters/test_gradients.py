@@ -86,7 +86,7 @@ def twice(x):
 FUNCTIONS = {
     "rows": torch.vmap(torch.func.jacrev(lambda x: x.tanh().cumsum(0))),
     "forward mode": torch.func.jacfwd(lambda x: x.sin().sum(0)),
-    "hessian": (torch.vmap(torch.func.hessian(lambda x: (x.tanh() * x.cos()).sum()))),
+    "hessian": torch.func.hessian(lambda x: (x.tanh() * x.cos()).sum()),
     "functional": (torch.func.grad(lambda x: x.tanh().sum())),
     "directional": (lambda x: torch.func.jvp(torch.tanh, (x,), (x,))[1]),
     "jacobian": (lambda x: torch.autograd.functional.jacobian(lambda y: y.tanh().sum(0), x)),
