@@ -20,7 +20,7 @@ from numba.extending import (
 from numba.np.numpy_support import as_dtype
 
 from .._compiled.entry import CODE_NAMES, spell_tuple
-from .._compiled.intrinsics import INNER, overload
+from .._compiled.intrinsics import INNER, for_compiled_code, overload
 from .._compiled.machine_code import define, make_dispatcher, positional, spell_arguments
 from .._compiled.specialization import Specialization
 from .._ops.op import AnyOp
@@ -115,12 +115,8 @@ def _shape_of_all(specs: Any) -> Any:
     return np.broadcast_shapes(*_shapes(specs))
 
 
+@for_compiled_code
 def _shapes(specs: Any) -> Any:
-    raise NotImplementedError("for compiled code")
-
-
-@overload(_shapes)
-def _(specs: Any) -> Any:
     if len(specs) == 1:
         return lambda specs: (specs[0].shape,)
     return lambda specs: (specs[0].shape, *_shapes(specs[1:]))

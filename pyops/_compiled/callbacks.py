@@ -14,7 +14,7 @@ from numba.extending import register_jitable
 
 from ..errors import CompileError, OutputError
 from . import layout
-from .intrinsics import call, load, move_bytes, overload, store
+from .intrinsics import call, for_compiled_code, load, move_bytes, store
 
 # Repeated here, because numba takes constants from a function's own globals.
 _GET_INPUT, _GET_OUTPUT = layout.GET_INPUT, layout.GET_OUTPUT
@@ -192,13 +192,9 @@ def write_part(value: Any, out: Any) -> None:
 # Results.
 
 
-def copy_array(value: Any, out: Any) -> None:
+@for_compiled_code
+def copy_array(value: Any, out: Any) -> Any:
     """Copy an array to a C-contiguous one of the same shape and dtype."""
-    raise NotImplementedError("for compiled code")
-
-
-@overload(copy_array)
-def _copy_array(value: Any, out: Any) -> Any:
     if value.layout == "C":  # numba's own loop takes five times as long
         return lambda value, out: move_bytes(out.ctypes.data, value.ctypes.data, out.size * out.itemsize)
 
@@ -206,21 +202,6 @@ def _copy_array(value: Any, out: Any) -> Any:
         out[...] = value
 
     return assign
-
-
-def conform(value: Any, dtype: Any) -> Any:
-    """Convert a kernel's result to an array of the declared dtype."""
-    raise NotImplementedError("for compiled code")
-
-
-def conform_all(values: Any, dtype: Any) -> Any:
-    """Convert a variadic output to a tuple of arrays of the declared dtype."""
-    raise NotImplementedError("for compiled code")
-
-
-def as_tuple(values: Any, like: Any) -> Any:
-    """Return several outputs unchanged if they are a tuple; an array would be indexable too, but is rejected."""
-    raise NotImplementedError("for compiled code")
 
 
 def _problem(value: Any, declared: Any) -> str | None:
@@ -244,8 +225,9 @@ def _problem(value: Any, declared: Any) -> str | None:
 # numba passes on what these functions raise, unless it is an error of its own.
 
 
-@overload(as_tuple)
-def _as_tuple(values: Any, like: Any) -> Any:
+@for_compiled_code
+def as_tuple(values: Any, like: Any) -> Any:
+    """Return several outputs unchanged if they are a tuple; an array would be indexable too, but is rejected."""
     _check_is_tuple(values)
     if len(values) != len(like):
         raise CompileError(f"the kernel returns {len(values)} arrays, but {len(like)} are declared")
@@ -257,8 +239,9 @@ def _check_is_tuple(values: Any) -> None:
         raise CompileError(f"the kernel returns {values}, but a tuple is declared; return one of a fixed length")
 
 
-@overload(conform)
-def _conform(value: Any, dtype: Any) -> Any:
+@for_compiled_code
+def conform(value: Any, dtype: Any) -> Any:
+    """Convert a kernel's result to an array of the declared dtype."""
     if problem := _problem(value, dtype.dtype):
         raise CompileError(problem)
     if not isinstance(value, types.Array):
@@ -268,8 +251,9 @@ def _conform(value: Any, dtype: Any) -> Any:
     return lambda value, dtype: value.astype(dtype)
 
 
-@overload(conform_all)
-def _conform_all(values: Any, dtype: Any) -> Any:
+@for_compiled_code
+def conform_all(values: Any, dtype: Any) -> Any:
+    """Convert a variadic output to a tuple of arrays of the declared dtype."""
     _check_is_tuple(values)
     if len(values) == 0:
         return lambda values, dtype: ()

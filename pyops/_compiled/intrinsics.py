@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -25,6 +26,18 @@ INNER = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 overload = functools.partial(extending.overload, strict=False)
 """A decorator for what compiled code calls in place of a function; parameter names may differ."""
+
+
+def for_compiled_code(typed: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that only compiled code can call; the decorated one returns its implementation for types."""
+
+    @functools.wraps(typed)
+    def called(*args: Any) -> Any:
+        raise NotImplementedError("for compiled code")
+
+    overload(called)(typed)
+    return called
+
 
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()

@@ -18,7 +18,7 @@ from numba.extending import intrinsic, register_jitable
 from numba.np.numpy_support import as_dtype
 
 from ..errors import CompileError
-from .intrinsics import overload
+from .intrinsics import for_compiled_code, overload
 
 _WORD, _INT, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
 _SIZE = 64
@@ -112,12 +112,8 @@ def _text_of_integer(value: Any) -> Any:
     return text
 
 
+@for_compiled_code
 def _items(values: Any) -> Any:
-    raise NotImplementedError("for compiled code")
-
-
-@overload(_items)
-def _typed_items(values: Any) -> Any:
     if len(values) == 0:
         return lambda values: ""
     return lambda values: ", " + repr(values[0]) + _items(values[1:])

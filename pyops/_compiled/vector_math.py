@@ -17,7 +17,7 @@ import numba
 import numpy as np
 from numba import types
 
-from .intrinsics import INNER, in_register, larger, overload, smaller
+from .intrinsics import INNER, for_compiled_code, in_register, larger, smaller
 
 _float, _int, _NARROW = np.float32, np.int32, (np.bool_, np.int8, np.int16, np.uint8, np.uint16)
 _LOG2_E = _float(1.44269504088896341)
@@ -63,23 +63,9 @@ def exp(x: Any) -> Any:
     return np.exp(x)
 
 
+@for_compiled_code
 def total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
     """Return the sum, as ``np.sum``; like NumPy's, it adds up several partial sums."""
-    raise NotImplementedError("for compiled code")
-
-
-def largest(a: Any) -> Any:
-    """Return the largest element, as ``np.max``."""
-    raise NotImplementedError("for compiled code")
-
-
-def smallest(a: Any) -> Any:
-    """Return the smallest element, as ``np.min``."""
-    raise NotImplementedError("for compiled code")
-
-
-@overload(total)
-def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
     absent = (types.NoneType, types.Omitted, type(None))
     if not isinstance(dtype, absent):
         if isinstance(axis, absent):
@@ -95,6 +81,8 @@ def _total(a: Any, axis: Any = None, dtype: Any = None) -> Any:
 
 
 def _extreme(numpys: Callable[..., Any], chosen: Callable[[Any, Any], Any], nothing: str) -> Callable[[Any], Any]:
+    """Return the largest or the smallest element, as ``np.max`` and ``np.min``, for compiled code."""
+
     @numba.njit(**INNER)
     def reduce(a: Any) -> Any:
         if a.size == 0:
@@ -105,16 +93,17 @@ def _extreme(numpys: Callable[..., Any], chosen: Callable[[Any, Any], Any], noth
             is_number &= a[i] == a[i]
         return result if is_number else a.dtype.type(np.nan)
 
-    def typed(a: Any) -> Any:
+    @for_compiled_code
+    def extreme(a: Any) -> Any:
         if not _is_contiguous_floats(a):
             return lambda a: numpys(a)
         return (lambda a: reduce(a)) if a.ndim == 1 else (lambda a: reduce(a.ravel()))
 
-    return typed
+    return extreme
 
 
-overload(largest)(_extreme(np.max, larger, "zero-size array to reduction operation maximum which has no identity"))
-overload(smallest)(_extreme(np.min, smaller, "zero-size array to reduction operation minimum which has no identity"))
+largest = _extreme(np.max, larger, "zero-size array to reduction operation maximum which has no identity")
+smallest = _extreme(np.min, smaller, "zero-size array to reduction operation minimum which has no identity")
 
 
 def _is_contiguous_floats(a: Any) -> bool:
