@@ -1,13 +1,41 @@
-"""The folder in which machine code is cached."""
+"""The folder in which machine code is cached, and its files."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import os
 import stat
 from pathlib import Path
 
+from .._files import whole_file
 from ..errors import CacheWarning, warn
+
+_DIGEST = 32  # bytes
+
+
+def read_code(name: str) -> bytes | None:
+    """Return the code that `write_code` wrote; None if there is none, not all of it, or it is not trusted."""
+    folder = cache_folder()
+    if folder is None or not is_trusted(folder / name):
+        return None
+    try:
+        data = (folder / name).read_bytes()
+    except OSError:
+        return None
+    code = data[_DIGEST:]
+    return code if hashlib.sha256(code).digest() == data[:_DIGEST] else None
+
+
+def write_code(name: str, code: bytes) -> None:
+    """Write code to a file of the cache folder."""
+    folder = cache_folder()
+    if folder is not None:
+        with contextlib.suppress(OSError):  # code that cannot be written is compiled in each process
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with whole_file(folder / name) as part:
+                part.write_bytes(hashlib.sha256(code).digest() + code)
 
 
 def cache_folder() -> Path | None:

@@ -1,6 +1,6 @@
 """Machine code cached on disk, so that the next process need not compile it again, and messages about compilations.
 
-This is numba's own cache in a pyops folder, keyed by a digest of what the code depends on rather than by a file and its
+Each file is named after a digest of what the code depends on, and not, as in numba's own cache, after a file and its
 date: kernels in notebooks have no file, and callbacks are generated from several.
 """
 
@@ -14,6 +14,7 @@ import hashlib
 import inspect
 import logging
 import marshal
+import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +26,14 @@ import llvmlite
 import numba
 import numpy as np
 from numba import types
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, IndexDataCacheFile, _CacheLocator
+from numba.core import serialize
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
 from numba.core.typing import templates
 from numba.extending import is_jitted
 
 from .._progress import is_watched
-from .cache_folder import cache_folder, is_trusted
+from .cache_folder import read_code, write_code
 
 
 def use_cache(compiled: Any, name: str, *made_from: str | None, is_current: Callable[[], bool] = lambda: True) -> None:
@@ -47,14 +50,8 @@ def use_cache(compiled: Any, name: str, *made_from: str | None, is_current: Call
         Returns whether all this is still so; otherwise, code is neither loaded nor saved.
     """
     settings = " ".join(str(getattr(numba.config, name)) for name in _SETTINGS)
-    key = hashlib.sha256("\0".join([_versions(), settings, *map(str, made_from)]).encode()).hexdigest()
-    compiled._cache = _Cache(_Locator(name, key, is_current))
-    path = cache_folder()
-    if None in made_from or path is None:
-        compiled._cache.disable()
-    else:
-        with contextlib.suppress(OSError):  # code that cannot be written is compiled in each process
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    key = "\0".join([_versions(), settings, *map(str, made_from)])
+    compiled._cache = _Cache(name, None if None in made_from else key, is_current)
 
 
 _SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVML")
@@ -63,78 +60,41 @@ _SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVM
 @functools.cache
 def _versions() -> str:
     own = b"".join(file.read_bytes() for file in sorted(Path(__file__).parent.glob("*.py")))
-    return f"{hashlib.sha256(own).hexdigest()} {numba.__version__} {llvmlite.__version__} {np.__version__}"
+    compilers = f"{sys.implementation.cache_tag} {numba.__version__} {llvmlite.__version__} {np.__version__}"
+    return f"{hashlib.sha256(own).hexdigest()} {compilers}"
 
 
-class _Locator(_CacheLocator):
-    """The name and key under which code is cached, and whether the key still describes what would be compiled."""
+class _Cache(NullCache):
+    """What numba asks for code, and gives code to; without a key, nothing is kept."""
 
-    def __init__(self, name: str, key: str, is_current: Callable[[], bool]) -> None:
-        self.name, self.key, self.is_current = name, key, is_current
+    def __init__(self, name: str, key: str | None, is_current: Callable[[], bool]) -> None:
+        self._name, self._key, self._is_current = name, key, is_current
 
-    def get_cache_path(self) -> str:
-        return str(cache_folder() or "")
-
-    def get_source_stamp(self) -> str:
-        return self.key
-
-    def get_disambiguator(self) -> str:
-        return self.key[:32]
-
-
-class _Impl(CompileResultCacheImpl):
-    def __init__(self, locator: _Locator) -> None:
-        self._locator = locator
-        self._filename_base = self.get_filename_base(re.sub(r"\W", "_", locator.name), "")
-
-    def check_cachable(self, compiled: Any) -> bool:
-        # Code with the address of a large constant array is invalid in other processes.
-        return not compiled.library.has_dynamic_globals and all(item.can_cache for item in compiled.lifted)
-
-
-class _Files(IndexDataCacheFile):
-    """Cache files, which are not read if another user may have written them; new ones replace these."""
-
-    def _load_index(self) -> Any:
-        return super()._load_index() if is_trusted(Path(self._index_path)) else {}
-
-    def _load_data(self, name: str) -> Any:
-        return super()._load_data(name) if is_trusted(Path(self._data_path(name))) else None
-
-
-class _Cache(FunctionCache):
-    _impl_class = _Impl
-
-    def __init__(self, locator: _Locator) -> None:
-        super().__init__(locator)
-        self._cache_file = _Files(locator.get_cache_path(), self._impl.filename_base, locator.get_source_stamp())
-
-    def _index_key(self, signature: Any, codegen: Any) -> Any:
-        return signature, codegen.magic_tuple()
+    def _file(self, signature: Any, codegen: Any) -> str:
+        digest = hashlib.sha256(f"{self._key} {signature} {codegen.magic_tuple()}".encode()).hexdigest()
+        return "{}-{}.nbc".format(re.sub(r"\W", "_", self._name), digest)
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        data = None
-        try:
-            if self._py_func.is_current():
-                data = super().load_overload(signature, target_context)
-        except Exception:  # for a truncated file, for example, pickle may raise anything
-            with contextlib.suppress(Exception):
-                self.flush()
-        if data is None:
-            self._tell()
-        return data
+        target_context.refresh()
+        if self._key is not None and self._is_current():
+            code = read_code(self._file(signature, target_context.codegen()))
+            with contextlib.suppress(Exception):  # what was pickled may refer to what is no longer there
+                return CompileResult._rebuild(target_context, *pickle.loads(code or b""))
+        self._tell()
+        return None
 
     def _tell(self) -> None:
         # Before it begins, because it takes seconds; printed only in a terminal or notebook.
-        what = self._py_func.name
-        logging.getLogger("pyops").info("compiling %s", what)
+        logging.getLogger("pyops").info("compiling %s", self._name)
         if is_watched():
-            print(f"compiling {what}", file=sys.stderr, flush=True)
+            print(f"compiling {self._name}", file=sys.stderr, flush=True)
 
-    def save_overload(self, signature: Any, data: Any) -> None:
-        with contextlib.suppress(Exception):  # the disk may be full; the compiled code is usable nevertheless
-            if self._py_func.is_current():
-                super().save_overload(signature, data)
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        # Code with the address of a large constant array is invalid in other processes.
+        is_portable = not compiled.library.has_dynamic_globals and all(item.can_cache for item in compiled.lifted)
+        if self._key is not None and is_portable and self._is_current():
+            with contextlib.suppress(Exception):  # not all constants can be pickled
+                write_code(self._file(signature, compiled.codegen), serialize.dumps(compiled._reduce()))
 
 
 # What these have under its name is not inspected: their versions are part of every key, or they are part of Python.

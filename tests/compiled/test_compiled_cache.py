@@ -329,7 +329,7 @@ def test_code_from_a_folder_that_others_can_write_to_is_not_run(folder: Path) ->
     for file in folder.iterdir():
         file.chmod(0o666)
     told = run(KERNEL, results(4.0, "compiled"))
-    assert ".nbi can be written to by all users" in told
+    assert ".nbc can be written to by all users" in told
     assert ".o can be written to by all users" in told
     assert "CacheWarning" not in run(KERNEL, results(4.0, "from disk"))
 

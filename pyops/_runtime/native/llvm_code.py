@@ -8,16 +8,13 @@ which are attributes of `c`.
 from __future__ import annotations
 
 import ast
-import contextlib
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..._compiled.cache_folder import cache_folder, is_trusted
-from ..._files import whole_file
+from ..._compiled.cache_folder import read_code, write_code
 
 
 class _CFunctions:
@@ -29,8 +26,6 @@ class _CFunctions:
 
 c = _CFunctions()
 """The C functions."""
-
-_DIGEST = 32  # bytes
 
 
 def load(address: int, index: int = 0) -> int:
@@ -255,16 +250,14 @@ def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> dict
         llvm.add_symbol(name, c_function(name))
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     key = hashlib.sha256(f"{llvmlite.__version__} {machine.triple} {text}".encode()).hexdigest()
-    folder = cache_folder()
-    path = folder and folder / f"{module.__name__}-{key}.o"
-    code = _read(path) if path and is_trusted(path) else None
+    name = f"{module.__name__}-{key}.o"
+    code = read_code(name)
     if code is None:
         parsed = llvm.parse_assembly(text)
         passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
         passes.getModulePassManager().run(parsed, passes)
         code = machine.emit_object(parsed)
-        if path:
-            _write(path, code)
+        write_code(name, code)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
@@ -272,20 +265,3 @@ def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> dict
     # All of them now: llvmlite has a lock, which is lost where another thread sets an exception at the wrong instant.
     functions = (name for name, item in vars(module).items() if getattr(item, "__module__", "") == module.__name__)
     return {name: engine.get_function_address(name) for name in functions if not name.startswith("_")}
-
-
-def _read(path: Path) -> bytes | None:
-    """Return code that `_write` wrote; None if there is none, or not all of it."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    code = data[_DIGEST:]
-    return code if hashlib.sha256(code).digest() == data[:_DIGEST] else None
-
-
-def _write(path: Path, code: bytes) -> None:
-    with contextlib.suppress(OSError):  # code that cannot be written is compiled in each process
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with whole_file(path) as part:
-            part.write_bytes(hashlib.sha256(code).digest() + code)

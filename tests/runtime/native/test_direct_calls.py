@@ -538,7 +538,7 @@ def test_the_code_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert compile_code()["compute"]
     (file,) = folder.iterdir()
     whole = file.read_bytes()
-    monkeypatch.setattr(llvm_code, "_write", lambda path, code: written.append(code))
+    monkeypatch.setattr(llvm_code, "write_code", lambda name, code: written.append(code))
     written: list[bytes] = []
     assert compile_code()["compute"]
     assert not written
