@@ -17,7 +17,7 @@ from pyops._ops.op import Op
 from pyops._schema.devices import DeviceType
 from pyops._schema.specs import TensorSpec, broadcast
 
-from ._arrays import widened
+from ._arrays import scipy, widened
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -37,7 +37,12 @@ EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
 
 
 def elementwise(
-    types: Any, source: str | None = None, *, returns: Any = None, device_types: tuple[DeviceType, ...] = EVERYWHERE
+    types: Any,
+    source: str | None = None,
+    *,
+    by: str | None = None,
+    returns: Any = None,
+    device_types: tuple[DeviceType, ...] = EVERYWHERE,
 ) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
     """Declare a function whose parameters are all arrays as an op of the domain ``pyops``; a decorator.
 
@@ -50,6 +55,9 @@ def elementwise(
         The element types of the inputs; one for all of them.
     source : str, optional
         The equation of NIST's Digital Library of Mathematical Functions that defines it, such as ``"5.2.1"``.
+    by : str, optional
+        What computes it in place of the decorated function: a function of the arrays' namespace (``"gcd"``) or of a
+        submodule of SciPy (``"special.erf"``).
     returns : type, optional
         The scalar type of the result, if it is not that of the inputs.
     device_types : tuple of str
@@ -60,7 +68,7 @@ def elementwise(
     def declare(function: Callable[P, Any]) -> Op[P, NDArray[Any]]:
         @functools.wraps(function)
         def kernel(*arrays: Any) -> Any:
-            return in_float32(function, *arrays, returns=returns)
+            return in_float32(_named(by, arrays[0]) if by else function, *arrays, returns=returns)
 
         names = list(inspect.signature(function).parameters)
         kernel.__annotations__ = dict.fromkeys(names, array[types]) | {"return": array[returns or types]}
@@ -70,6 +78,11 @@ def elementwise(
         return cast("Op[P, NDArray[Any]]", op)
 
     return declare
+
+
+def _named(function: str, array: Any) -> Any:
+    submodule, _, name = function.rpartition(".")
+    return getattr(scipy(submodule, array) if submodule else array_namespace(array), name)
 
 
 def _camel_case(name: str) -> str:

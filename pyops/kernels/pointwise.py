@@ -15,50 +15,43 @@ from ._arrays import widened
 from ._declarations import Float, Integer, Number, RealOrBool, broadcast_spec, elementwise
 
 
-@elementwise(Integer)
+@elementwise(Integer, by="gcd")
 def gcd(x: Any, y: Any) -> Any:
     """Compute the greatest common divisor; it is not negative, and 0 where both are 0.
 
     The lowest number of a signed type has no positive counterpart: for it and itself or 0, the result is that number.
     Torch's result is negative in more such cases.
     """
-    return array_namespace(x).gcd(x, y)
 
 
-@elementwise(Integer)
+@elementwise(Integer, by="lcm")
 def lcm(x: Any, y: Any) -> Any:
     """Compute the least common multiple; it is not negative, 0 where either is 0, and wraps around on overflow."""
-    return array_namespace(x).lcm(x, y)
 
 
-@elementwise(RealOrBool)
+@elementwise(RealOrBool, by="fmax")
 def fmax(x: Any, y: Any) -> Any:
     """Return the greater of two numbers; where one is NaN, the other."""
-    return array_namespace(x).fmax(x, y)
 
 
-@elementwise(RealOrBool)
+@elementwise(RealOrBool, by="fmin")
 def fmin(x: Any, y: Any) -> Any:
     """Return the lesser of two numbers; where one is NaN, the other."""
-    return array_namespace(x).fmin(x, y)
 
 
-@elementwise(Float)
+@elementwise(Float, by="hypot")
 def hypot(x: Any, y: Any) -> Any:
     """Compute the square root of x**2 + y**2, even where the squares overflow; inf where either is infinite."""
-    return array_namespace(x).hypot(x, y)
 
 
-@elementwise(Float)
+@elementwise(Float, by="copysign")
 def copysign(x: Any, y: Any) -> Any:
     """Return the magnitude of x with the sign of y, also of zeros and NaN."""
-    return array_namespace(x).copysign(x, y)
 
 
-@elementwise(Number, returns=np.bool_)
+@elementwise(Number, by="signbit", returns=np.bool_)
 def signbit(x: Any) -> Any:
     """Return whether the sign is negative, including that of -0."""
-    return array_namespace(x).signbit(x)
 
 
 @onnx_op("pyops::Nextafter", device_types=("cpu", "cuda"))

@@ -32,22 +32,19 @@ def lgamma(x: Any) -> Any:
     return xp.where(xp.isinf(x), magnitude, result)
 
 
-@elementwise(Float, "5.2.2")
+@elementwise(Float, "5.2.2", by="special.psi")
 def digamma(x: Any) -> Any:
     """Compute the derivative of `lgamma`; NaN at its poles below 0, and inf and -inf at -0 and 0."""
-    return scipy("special", x).psi(x)
 
 
-@elementwise(Wide, "7.2.1")
+@elementwise(Wide, "7.2.1", by="special.erf")
 def erf(x: Any) -> Any:
     """Compute the error function."""
-    return scipy("special", x).erf(x)
 
 
-@elementwise(Wide, "7.2.2")
+@elementwise(Wide, "7.2.2", by="special.erfc")
 def erfc(x: Any) -> Any:
     """Compute the complementary error function, 1 - erf(x)."""
-    return scipy("special", x).erfc(x)
 
 
 @elementwise(Float, "7.17.1")
@@ -56,94 +53,79 @@ def erfinv(x: Any) -> Any:
     return array_namespace(x).copysign(scipy("special", x).erfinv(x), x)  # SciPy loses the sign of -0
 
 
-@elementwise(Wide, "7.2.3")
+@elementwise(Wide, "7.2.3", by="special.erfcx")
 def erfcx(x: Any) -> Any:
     """Compute the scaled complementary error function, exp(x**2) * erfc(x)."""
-    return scipy("special", x).erfcx(x)
 
 
-@elementwise(Wide)
+@elementwise(Wide, by="special.ndtri")
 def ndtri(x: Any) -> Any:
     """Compute the quantile of the standard normal distribution for a probability x; NaN outside of [0, 1]."""
-    return scipy("special", x).ndtri(x)
 
 
-@elementwise(Wide)
+@elementwise(Wide, by="special.log_ndtr")
 def log_ndtr(x: Any) -> Any:
     """Compute the natural logarithm of the standard normal distribution function."""
-    return scipy("special", x).log_ndtr(x)
 
 
-@elementwise(Float, "10.25.2")
+@elementwise(Float, "10.25.2", by="special.i0")
 def i0(x: Any) -> Any:
     """Compute the modified Bessel function of the first kind, of order 0."""
-    return scipy("special", x).i0(x)
 
 
-@elementwise(Float, "10.25.2")
+@elementwise(Float, "10.25.2", by="special.i1")
 def i1(x: Any) -> Any:
     """Compute the modified Bessel function of the first kind, of order 1."""
-    return scipy("special", x).i1(x)
 
 
-@elementwise(Float, "10.25.2")
+@elementwise(Float, "10.25.2", by="special.i0e")
 def i0e(x: Any) -> Any:
     """Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i0(x)."""
-    return scipy("special", x).i0e(x)
 
 
-@elementwise(Float, "10.25.2")
+@elementwise(Float, "10.25.2", by="special.i1e")
 def i1e(x: Any) -> Any:
     """Compute the exponentially scaled modified Bessel function exp(-abs(x)) * i1(x)."""
-    return scipy("special", x).i1e(x)
 
 
-@elementwise(Wide, "10.2.2")
+@elementwise(Wide, "10.2.2", by="special.j0")
 def bessel_j0(x: Any) -> Any:
     """Compute the Bessel function of the first kind, of order 0."""
-    return scipy("special", x).j0(x)
 
 
-@elementwise(Wide, "10.2.2")
+@elementwise(Wide, "10.2.2", by="special.j1")
 def bessel_j1(x: Any) -> Any:
     """Compute the Bessel function of the first kind, of order 1."""
-    return scipy("special", x).j1(x)
 
 
-@elementwise(Wide, "10.2.3")
+@elementwise(Wide, "10.2.3", by="special.y0")
 def bessel_y0(x: Any) -> Any:
     """Compute the Bessel function of the second kind, of order 0; -inf at 0, NaN below."""
-    return scipy("special", x).y0(x)
 
 
-@elementwise(Wide, "10.2.3")
+@elementwise(Wide, "10.2.3", by="special.y1")
 def bessel_y1(x: Any) -> Any:
     """Compute the Bessel function of the second kind, of order 1; -inf at 0, NaN below."""
-    return scipy("special", x).y1(x)
 
 
-@elementwise(Wide, "10.27.4")
+@elementwise(Wide, "10.27.4", by="special.k0")
 def modified_bessel_k0(x: Any) -> Any:
     """Compute the modified Bessel function of the second kind, of order 0; inf at 0, NaN below."""
-    return scipy("special", x).k0(x)
 
 
-@elementwise(Wide, "10.27.4")
+@elementwise(Wide, "10.27.4", by="special.k1")
 def modified_bessel_k1(x: Any) -> Any:
     """Compute the modified Bessel function of the second kind, of order 1; inf at 0, NaN below."""
-    return scipy("special", x).k1(x)
 
 
-@elementwise(Wide, "10.27.4")
+@elementwise(Wide, "10.27.4", by="special.k0e")
 def scaled_modified_bessel_k0(x: Any) -> Any:
     """Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k0(x)."""
-    return scipy("special", x).k0e(x)
 
 
-@elementwise(Wide, "10.27.4")
+@elementwise(Wide, "10.27.4", by="special.k1e")
 def scaled_modified_bessel_k1(x: Any) -> Any:
     """Compute the exponentially scaled modified Bessel function exp(x) * modified_bessel_k1(x)."""
-    return scipy("special", x).k1e(x)
 
 
 @elementwise(Wide, "10.49.3")
@@ -165,25 +147,22 @@ def airy_ai(x: Any) -> Any:
     return np.where(np.isnan(result) & np.isfinite(x), far, result)
 
 
-@elementwise(Float, "8.2.4")
+@elementwise(Float, "8.2.4", by="special.gammainc")
 def igamma(a: Any, x: Any) -> Any:
     """Compute the regularized lower incomplete gamma function P(a, x); NaN where a or x is below 0."""
-    return scipy("special", x).gammainc(a, x)
 
 
-@elementwise(Float, "8.2.4")
+@elementwise(Float, "8.2.4", by="special.gammaincc")
 def igammac(a: Any, x: Any) -> Any:
     """Compute the regularized upper incomplete gamma function Q(a, x); NaN where a or x is below 0."""
-    return scipy("special", x).gammaincc(a, x)
 
 
-@elementwise(Wide, "25.11.1")
+@elementwise(Wide, "25.11.1", by="special.zeta")
 def zeta(s: Any, q: Any) -> Any:
     """Compute the Hurwitz zeta function: the sum of (k + q)**-s for k >= 0; NaN where s is below 1.
 
     It is 0 where q is inf; torch's is NaN there.
     """
-    return scipy("special", s).zeta(s, q)
 
 
 @onnx_op("pyops::Polygamma", device_types=("cpu", "cuda"))
