@@ -13,7 +13,7 @@ from torch.library import CustomOpDef
 from pyops._ops import registry
 from pyops._ops.cuda_kernel import check_given, on_host, returning_cupy
 from pyops._ops.op import Op, kernel_of
-from pyops._ops.state import States
+from pyops._ops.state import States, with_state
 from pyops._schema import devices, validation
 from pyops._schema.signature import Signature
 from pyops._schema.specs import RuntimeDim, TensorSpec
@@ -180,8 +180,8 @@ def _run(
     if device.type == "cuda":
         return call_cuda_kernel(op, tensors, attributes, device)
     given = [None if tensor is None else as_array(tensor) for tensor in tensors]
-    kernel = _states_of(op).kernel(op, op.kernels["cpu"])
-    outputs = validation.call(signature, kernel, *validation.split_arguments(signature, given, attributes))
+    arrays, values = validation.split_arguments(signature, given, attributes)
+    outputs = validation.call(signature, with_state(op, op.kernels["cpu"], values, _states_of(op)), arrays, values)
     return [as_tensor(output, device) for output in outputs]
 
 
@@ -211,7 +211,7 @@ def call_cuda_kernel(
     DeviceError
         CuPy finds no GPU.
     """
-    signature, function = op.signature, _states_of(op).kernel(op, kernel_of(op, "cuda"))
+    signature, kernel = op.signature, kernel_of(op, "cuda")
     cupy = devices.cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
     stream = torch.cuda.current_stream(device)
     stay = on_host(signature, len(tensors), op.host_inputs)
@@ -223,6 +223,7 @@ def call_cuda_kernel(
         ]
         arrays, values = validation.split_arguments(signature, given, attributes)
         check_given(signature, arrays, op.host_inputs)
+        function = with_state(op, kernel, values, _states_of(op))
         buffers = _cuda_buffers(op, tensors, attributes, device) if signature.takes_out else []
         out = tuple(map(as_array, buffers))
         if out:

@@ -21,7 +21,7 @@ from .._tables import html_parts
 from ..errors import DeclarationError, InputError, ShapeInferenceError
 from . import origin
 from .cuda_kernel import CopyingKernel, check_given, check_host_inputs, returning_cupy
-from .state import Stateful, make_state, with_state
+from .state import make_state, with_state
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -460,7 +460,7 @@ def compute(
     arrays: Sequence[Any],
     attributes: Mapping[str, Any],
     device_type: str = "cpu",
-    state: Callable[[Stateful, Mapping[str, Any]], Any] = make_state,
+    state: Callable[[AnyOp, Mapping[str, Any]], Any] = make_state,
 ) -> tuple[Any, ...]:
     """Run an op's kernel, and validate its outputs against the declaration and the shape function.
 

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import functools
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._schema.signature import Signature
 from ..errors import DeclarationError
 
+if TYPE_CHECKING:
+    from .op import AnyOp
+
 _MOST_STATES = 16
-_NO_STATE = object()
 
 
-class Stateful(Protocol):
-    """What this module needs of an Op."""
-
-    signature: Signature
-    setup: Callable[..., Any] | None
-    __name__: str
-
-
-def make_state(op: Stateful, attributes: Mapping[str, Any]) -> Any:
+def make_state(op: AnyOp, attributes: Mapping[str, Any]) -> Any:
     """Make the state of a node with these attributes.
 
     Parameters
@@ -56,34 +47,26 @@ class States:
     """
 
     def __init__(self) -> None:
-        # By key, not one for all: a setup function may wait for another thread that uses the op.
-        self._locks: dict[Any, threading.RLock] = {}
-        self._states: OrderedDict[Any, Any] = OrderedDict()
+        # Without a lock, as a setup function may wait for another thread that uses the op.
+        self._made = functools.lru_cache(_MOST_STATES)(lambda wanted: make_state(wanted.op, wanted.attributes))
 
-    def __call__(self, op: Stateful, attributes: Mapping[str, Any]) -> Any:
+    def __call__(self, op: AnyOp, attributes: Mapping[str, Any]) -> Any:
         """Return the state for these attributes, made by the first call with them."""
-        key = op.setup, *((name, _key(value)) for name, value in attributes.items())
-        with self._locks.setdefault(key, threading.RLock()):
-            state = self._states.pop(key, _NO_STATE)
-            if state is _NO_STATE:
-                state = make_state(op, attributes)
-            self._states[key] = state
-            if len(self._states) > _MOST_STATES:
-                dropped, _ = self._states.popitem(last=False)
-                self._locks.pop(dropped, None)
-            return state
+        return self._made(_Wanted(op, attributes))
 
-    def kernel(self, op: Stateful, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a kernel that calls `function` with the state for the attributes of each call."""
-        if not op.signature.takes_state:
-            return function
 
-        @functools.wraps(function)
-        def call(*inputs: Any, **keywords: Any) -> Any:
-            attributes = {name: value for name, value in keywords.items() if op.signature.attribute(name)}
-            return function(*inputs, **keywords, state=self(op, attributes))
+class _Wanted:
+    """A state as the key of a cache."""
 
-        return call
+    def __init__(self, op: AnyOp, attributes: Mapping[str, Any]) -> None:
+        self.op, self.attributes = op, attributes
+        self._key = op.setup, *((name, _key(value)) for name, value in attributes.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Wanted) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
 
 def _key(value: Any) -> Any:
@@ -93,10 +76,10 @@ def _key(value: Any) -> Any:
 
 
 def with_state(
-    op: Stateful,
+    op: AnyOp,
     function: Callable[..., Any],
     attributes: Mapping[str, Any],
-    make: Callable[[Stateful, Mapping[str, Any]], Any] = make_state,
+    make: Callable[[AnyOp, Mapping[str, Any]], Any] = make_state,
 ) -> Callable[..., Any]:
     """Return a kernel bound to the state for these attributes, or `function` itself if the op has none."""
     return functools.partial(function, state=make(op, attributes)) if op.signature.takes_state else function

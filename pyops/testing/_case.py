@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._ops.op import output_shapes
-from .._ops.state import States
+from .._ops.state import States, with_state
 from .._schema import validation
 from .._schema.dtypes import describe
 from .._tolerances import Outputs, first_difference
@@ -135,7 +135,7 @@ class Case:
     @property
     def function(self) -> Callable[..., Any]:
         """Return the CPU kernel, which gets the same state in all calls with the same attributes, as in a session."""
-        return self.states.kernel(self.op, self.op.kernels["cpu"])
+        return with_state(self.op, self.op.kernels["cpu"], self.attributes, self.states)
 
     def call(
         self,
@@ -146,8 +146,9 @@ class Case:
         """Run the CPU kernel, or `function`, and validate its outputs, but not against the shape function."""
         given = self.arrays if arrays is None else arrays
         values = self.attributes if attributes is None else attributes
+        called = function or with_state(self.op, self.op.kernels["cpu"], values, self.states)
         with quiet():
-            return Outputs(validation.call(self.signature, function or self.function, given, values))
+            return Outputs(validation.call(self.signature, called, given, values))
 
     def lend(self) -> tuple[Any, ...]:
         """Copy the sample's inputs for one call, with weak references that later show whether the kernel kept one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .._ops.cuda_kernel import on_host, returning_cupy
+from .._ops.state import with_state
 from .._schema import devices, validation
 from .._schema.dtypes import STRING, dtype_name
 from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
@@ -65,7 +66,7 @@ def cuda(case: Case) -> str:
         cupy = devices.cupy_with_gpu("the CUDA kernel")
     stay = on_host(signature, len(case.arrays), op.host_inputs)
     arrays = [x if x is None or stays else devices.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)]
-    kernel = returning_cupy(signature, case.states.kernel(op, op.kernels["cuda"]))
+    kernel = returning_cupy(signature, with_state(op, op.kernels["cuda"], case.attributes, case.states))
     outputs = validation.call(signature, kernel, arrays, case.attributes)
     case.compare(list(map(devices.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
     try:
