@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from .._onnx_schemas import register_schemas
 from .._ops.op import AnyOp
-from .._schema.dtypes import element_type, from_onnx
+from .._schema.dtypes import from_onnx
 from .._schema.node import read_attributes
 from .._schema.specs import TensorSpec, new_dim
 from ..errors import InputError
@@ -31,8 +32,8 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
     Raises
     ------
     InputError
-        The model has none of them, does not have the type or rank of an input, or has an attribute of another type
-        than declared.
+        The model has none of them, does not have the type or rank of an input, has an attribute of another type
+        than declared, or has a node that a shape function does not accept.
     """
     by_name = {(op.domain, op.name): op for op in sorted(ops, key=lambda op: op.version)}
     nodes = [
@@ -43,11 +44,11 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
     if not nodes:
         names = ", ".join(op.signature.qualified_name for op in ops)
         raise InputError(f"the model has no node of {names or 'a declared op'}")
-    known = _known(model)
-    for node, op in nodes * len(nodes):  # each pass may give ONNX's shape inference more types
-        if all(name in known or not name for name in node.input) and not all(name in known for name in node.output):
-            model = _with_outputs(model, node, op, known)
+    try:
+        with register_schemas():
             known = _known(model)
+    except Exception as error:  # a shape function may raise anything
+        raise InputError(f"a shape function does not accept the model: {error}") from error
     return [_call(node, op, known) for node, op in nodes]
 
 
@@ -59,24 +60,6 @@ def _known(model: onnx.ModelProto) -> dict[str, TensorSpec]:
         if value.type.HasField("tensor_type") and tensor.HasField("shape"):
             known[value.name] = from_onnx(tensor.elem_type), list(tensor.shape.dim)
     return {name: TensorSpec([new_dim() for _ in dims], row.dtype) for name, (row, dims) in known.items() if row}
-
-
-def _with_outputs(
-    model: onnx.ModelProto, node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]
-) -> onnx.ModelProto:
-    """Return the model with the types of a node's outputs, as far as the op's shape function gives them."""
-    if op.shape_function is None:
-        return model
-    try:
-        specs = op.infer_shapes(*[known.get(name) for name in node.input], **_attributes(node, op))
-    except Exception:  # from the user's function, which may need sizes
-        return model
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    for name, spec in zip(node.output, specs, strict=False):
-        if row := element_type(spec.dtype):
-            made.graph.value_info.append(onnx.helper.make_tensor_value_info(name, row.onnx, [None] * spec.ndim))
-    return made
 
 
 def _attributes(node: onnx.NodeProto, op: AnyOp) -> dict[str, Any]:
