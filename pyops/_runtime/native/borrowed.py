@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._ops.op import AnyOp
 from ...errors import BorrowedArrayWarning, warn
 from .c_api import Api
 
@@ -114,11 +115,11 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
     return bool(kept)
 
 
-def warn_kept(op: str, location: str) -> None:
+def warn_kept(op: AnyOp, what: str, consequence: str = "") -> None:
     """Warn that an op's kernel kept an array, with the fix."""
     warn(
-        f"{op} kept an array that it was given, or a view of one, which is valid only during its call. Keep a copy "
-        f"instead: x.copy() ({location})",
+        f"{op.signature.qualified_name} kept {what} that it was given, or a view of one, which is valid only during "
+        f"its call{consequence}. Keep a copy instead: x.copy() ({op.location})",
         BorrowedArrayWarning,
     )
 

@@ -16,11 +16,12 @@ from ..._schema import devices
 from ..._schema.devices import BREAKING_STATUSES, OUT_OF_MEMORY, cupy_with_gpu, is_cupy
 from ..._schema.dtypes import DType, dtype_name, is_viewable
 from ..._schema.node import add_note
-from ...errors import BorrowedArrayWarning, InputError, PyopsError, warn
+from ...errors import InputError, PyopsError
+from .borrowed import warn_kept
 from .c_api import Api
 from .cuda_memory import CudaWorkspace, arena_of
 from .hosted_op import HostedOp
-from .kernel_node import ALWAYS, KernelNode, Resume, read_only_copy
+from .kernel_node import ALWAYS, KernelNode, read_only_copy
 
 _CAPTURE = range(900, 909)  # of cudaError_t
 
@@ -101,9 +102,7 @@ class CudaNode(KernelNode):
         super().__init__(api, info, hosted)
         signature, dtypes = self._signature, self._node.input_dtypes
         self._array_module = self._cupy = cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
-        # A CuPy array of this dtype is the common result and needs no further check, as a NumPy array is for a CPU
-        # kernel.
-        self._only_cupy_dtype, self._only_dtype = self._only_dtype, None
+        self._only_dtype = None  # NumPy arrays are no results of a CUDA kernel
         self._arena = arena_of(self._cupy, api, info)
         self.failed: list[BaseException] = []
         self._on_host = on_host(signature, len(dtypes), hosted.host_inputs)
@@ -113,30 +112,21 @@ class CudaNode(KernelNode):
         self._read_once = [index for index in hosts if not _is_constant(api, info, index)]
         self._check_types()
 
-    def compute(self, context: int, resume: Resume | None = None) -> None:
-        """Run the kernel and fill the outputs, as `KernelNode.compute` does.
-
-        Work that the kernel queued may still be running on return.
-        """
-        workspace = self._workspaces.pop() if self._workspaces else CudaWorkspace(self._api, self._arena)
-        passed: list[Any] = []
-        pointer = workspace.context
-        pointer.value = context
-        stream: Any = None
+    def _call(self, context: c_void_p, workspace: CudaWorkspace, passed: list[Any]) -> None:
+        """Run the kernel and fill the outputs; work that the kernel queued may still be running on return."""
+        address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
+        stream, cuda = devices.stream(self._cupy, address or 0), self._cupy.cuda
         try:
-            address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
-            arena, stream = self._arena, devices.stream(self._cupy, address or 0)
-            cuda = self._cupy.cuda
             # A new Device object for each call: some CuPy versions store the previous device in it, which is not
             # thread-safe.
-            with cuda.Device(arena.device), stream, cuda.using_allocator(arena.malloc):
+            with cuda.Device(self._arena.device), stream, cuda.using_allocator(self._arena.malloc):
                 if self._read_once and stream.is_capturing():
                     raise self._captured()
-                self._read(pointer, workspace, passed)
-                self._run(pointer, workspace, passed)
-        except BaseException as error:  # interrupts get the note, too
-            self._explain(error, context, passed)
-            captured = stream is not None and is_capturing(stream)
+                self._read(context, workspace, passed)
+                self._run(context, workspace, passed)
+        except BaseException as error:
+            self._explain(error, context.value or 0, passed)  # before the note on CUDA
+            captured = is_capturing(stream)
             note = explanation(error, captured)
             if note is not None:
                 add_note(error, note)
@@ -144,14 +134,18 @@ class CudaNode(KernelNode):
                 self.failed[:] = [error]
                 void_capture(self._cupy, stream)
             raise
-        finally:
-            self._workspaces.append(workspace)
+
+    def _check_kept(self, context: int, passed: list[Any]) -> None:
         memories = [array.data.mem for array in passed if is_cupy(array)]
         passed.clear()
         if self._keeper is not self.op.kernels.get("cuda") and any(extra_references(memories)):
             gc.collect()  # a cycle of an exception and its frames may be what keeps them
             if any(extra_references(memories)):
-                self._report_kept_on_gpu()
+                self._keeper = self.op.kernels.get("cuda")  # which gets copies from now on
+                warn_kept(self.op, "a CuPy array", ": ONNX Runtime owns its memory, and reuses it from now on")
+
+    def _new_workspace(self) -> CudaWorkspace:
+        return CudaWorkspace(self._api, self._arena)
 
     def _check_types(self) -> None:
         inputs, outputs = self._node.input_dtypes, self._node.output_dtypes
@@ -204,8 +198,6 @@ class CudaNode(KernelNode):
         return devices.empty(self._cupy, shape, dtype)
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
-        if type(result) is self._cupy.ndarray and result.dtype == self._only_cupy_dtype:
-            return (result,)
         check_returned(self._signature, result)
         return super()._checked(result)
 
@@ -216,15 +208,6 @@ class CudaNode(KernelNode):
             f"{self._signature.qualified_name}: the session captures a CUDA graph (enable_cuda_graph), and the host "
             f"inputs ({names}) would be read only during the capture; make each a constant (an initializer) or an "
             "attribute, or remove enable_cuda_graph from the provider's options"
-        )
-
-    def _report_kept_on_gpu(self) -> None:
-        self._keeper = self.op.kernels.get("cuda")
-        warn(
-            f"{self._signature.qualified_name} kept a CuPy array that it was given, or a view of one, which is valid "
-            "only during its call: ONNX Runtime owns its memory, and reuses it from now on. The kernel "
-            f"gets copies in later calls. Keep a copy instead: x.copy() ({self.op.location})",
-            BorrowedArrayWarning,
         )
 
 

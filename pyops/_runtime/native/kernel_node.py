@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_void_p
 from sys import getrefcount
 from types import SimpleNamespace
@@ -126,22 +126,14 @@ class KernelNode:
         BaseException
             Any exception of the kernel, with a note that names the node and its inputs.
         """
-        workspace = self._workspaces.pop() if self._workspaces else Workspace(self._api)
+        workspace = self._workspaces.pop() if self._workspaces else self._new_workspace()
         passed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
         try:
-            if resume is None:
-                workspace.read(self._api.KernelContext_GetInput, pointer, self._present, passed)
-                self._run(pointer, workspace, passed)
-            else:
-                resume(pointer, workspace, passed)
-            for array in passed:
-                # References: the list, this variable, and the argument of getrefcount.
-                if getrefcount(array) > 3 and is_borrowed(array):
-                    del array
-                    self._report_kept(context, passed)
-                    break
+            call = self._call if resume is None else resume
+            call(pointer, workspace, passed)
+            self._check_kept(context, passed)
         except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, passed)
             raise
@@ -177,6 +169,13 @@ class KernelNode:
 
         KernelNode.compute(self, context, resume)
 
+    def _new_workspace(self) -> Any:
+        return Workspace(self._api)
+
+    def _call(self, context: c_void_p, workspace: Any, passed: list[Any]) -> None:
+        workspace.read(self._api.KernelContext_GetInput, context, self._present, passed)
+        self._run(context, workspace, passed)
+
     def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
         op, attributes = self.op, self._attributes
         function = op.kernels[self.device_type]
@@ -186,39 +185,20 @@ class KernelNode:
         if not lends:
             passed[:] = map(self._copy, passed)
         shape_function = op.shape_function
-        if shape_function is not None:
-            shapes = self._shapes_for(passed, shape_function)
-            self._run_shaped(context, workspace, passed, function, attributes, shapes, lends)
-            return
-        result = function(*passed, **attributes)
-        if type(result) is np.ndarray and result.dtype is self._only_dtype:
+        shapes = None if shape_function is None else self._shapes_for(passed, shape_function)
+        count = len(passed)
+        if shapes is not None and self._takes_buffers and lends and None not in itertools.chain(*shapes):
+            buffers = self._buffers(context, workspace, shapes)
+            passed += buffers
+            out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
+            attributes = {**attributes, "out": out}
+        result = function(*passed[:count], **attributes)
+        if shapes is None and type(result) is np.ndarray and result.dtype is self._only_dtype:
             buffer = workspace.buffer(context, 0, result.shape, self._only_dtype)
             if buffer is not None:
                 buffer[...] = result
         else:
-            self._write(context, workspace, passed, result, None)
-
-    def _run_shaped(
-        self,
-        context: c_void_p,
-        workspace: Workspace,
-        passed: list[Any],
-        function: Callable[..., Any],
-        attributes: Mapping[str, Any],
-        shapes: Sequence[tuple[int | None, ...]],
-        lends: bool,
-    ) -> None:
-        """Run the kernel where a shape function gives the output shapes beforehand."""
-        inputs = len(passed)
-        buffers: list[Any] = []
-        if self._takes_buffers and lends and None not in itertools.chain(*shapes):
-            buffers = self._buffers(context, workspace, shapes)
-            passed += buffers
-            out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
-            result = function(*passed[:inputs], **attributes, out=out)
-        else:
-            result = function(*passed, **attributes)
-        self._write(context, workspace, passed, result, shapes)
+            self._write(context, workspace, passed, result, shapes)
 
     def _write(
         self,
@@ -305,6 +285,15 @@ class KernelNode:
         add_note(error, note)
         explain_read_only(error)
 
+    def _check_kept(self, context: int, passed: list[Any]) -> None:
+        """Report the kernel if it has kept what it was given."""
+        for array in passed:
+            # References: the list, this variable, and the argument of getrefcount.
+            if getrefcount(array) > 3 and is_borrowed(array):
+                del array
+                self._report_kept(context, passed)
+                break
+
     def _report_kept(self, context: int, passed: list[Any]) -> None:
         # The frame of a kernel that ran a session and caught its exception is still part of that exception's traceback.
         last = exceptions.last_exception()
@@ -312,4 +301,4 @@ class KernelNode:
             return
         # Arrays kept so far keep the session and its feeds alive. Later calls get copies, which may be kept.
         self._keeper = self.op.kernels["cpu"]
-        warn_kept(self._signature.qualified_name, self.op.location)
+        warn_kept(self.op, "an array")
