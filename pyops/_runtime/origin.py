@@ -92,16 +92,23 @@ def check_unchanged(origin: Origin) -> None:
     Raises
     ------
     FileNotFoundError, ModelError
-        It is gone, or has changed.
+        It is not there, or is another one.
     """
     source = origin.source
     if not isinstance(source, str):
         return
     if not Path(source).is_file():
-        raise FileNotFoundError(f"the model file {source!r} has been removed since the session was made; copy it back")
+        raise FileNotFoundError(
+            f"the session was made from the model file {source!r}, which is not there; copy it there, or make "
+            "the session from the model's bytes, which then travel with it"
+        )
     stamp = stamp_of(source)
     if stamp != origin.stamp and (origin.digest is None or file_digest(source, stamp) != origin.digest):
-        raise ModelError(f"the model file {source!r} has changed since the session was made; make the session again")
+        raise ModelError(
+            f"the model file {source!r} differs from the one that the session was made from; copy that one "
+            "there, or make the session again"
+        )
+    origin.stamp = stamp
 
 
 def session_options(given: Any) -> Any:

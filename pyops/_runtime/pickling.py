@@ -12,7 +12,6 @@ import pickle
 import sys
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import onnxruntime
@@ -23,9 +22,9 @@ from .._ops.builtin import DOMAINS
 from .._ops.op import AnyOp, Op
 from .._ops.pickling import PYTHON as _PYTHON
 from .._ops.pickling import by_value, check_declared, check_python, fingerprint, is_importable, is_replaceable, load
-from ..errors import EngineError, ModelError, PickleError
+from ..errors import EngineError, PickleError
 from .native.options import config_entries
-from .origin import Origin, check_unchanged, file_digest, stamp_of
+from .origin import Origin, check_unchanged, file_digest
 
 Recipe = dict[str, Any]
 
@@ -184,27 +183,17 @@ def origin(recipe: Recipe) -> Origin:
         raise PickleError(
             f"the session was pickled with {theirs}, and this process has {ours}; install the same versions"
         )
-    source, stamp = recipe["model"], None
-    if isinstance(source, str):
-        if not Path(source).is_file():
-            raise FileNotFoundError(
-                f"the session was pickled with the model file {source!r}, which is not there; copy it to that path, or "
-                "make the session from the model's bytes, which then travel with it"
-            )
-        stamp = stamp_of(source)
-        if file_digest(source, stamp) != recipe["digest"]:
-            raise ModelError(
-                f"the model file {source!r} differs from the one that the session was pickled with; copy that one here"
-            )
-    ops = tuple(_declare(Whole(described), recipe["python"]) for described in recipe["ops"])
-    options = _options(recipe["options"])
+    given = {name: recipe[name] for name in ("digest", "providers", "provider_options", "engine", "threads", "kwargs")}
+    found = Origin(source=recipe["model"], stamp=None, options=None, **given)
+    check_unchanged(found)
+    found.ops = tuple(_declare(Whole(described), recipe["python"]) for described in recipe["ops"])
+    found.options = _options(recipe["options"])
     if recipe["make_options"] is not None:
         code, what = recipe["make_options"]
         if what is not None:
             check_python(recipe["python"], what, _PYTHON)
-        options = pickle.loads(code)
-    given = {name: recipe[name] for name in ("providers", "provider_options", "engine", "threads", "kwargs")}
-    return Origin(source=source, stamp=stamp, digest=recipe["digest"], options=options, ops=ops, **given)
+        found.options = pickle.loads(code)
+    return found
 
 
 def _options(described: dict[str, Any] | None) -> Any:

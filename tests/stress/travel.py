@@ -110,8 +110,8 @@ def other_onnxruntime(path: Path) -> Iterator[None]:
 
 
 OF_FILES = {
-    missing_file: r"FileNotFoundError: the session was pickled with the model file '.*model.onnx', which is not there",
-    other_file: r"ModelError: the model file '.*model.onnx' differs from the one that the session was pickled with",
+    missing_file: r"FileNotFoundError: the session was made from the model file '.*model.onnx', which is not there",
+    other_file: r"ModelError: the model file '.*model.onnx' differs from the one that the session was made from",
     missing_module: "PickleError: travel::Imported is declared by the module 'travel_ops', which this process can",
     changed_op: r"PickleError: travel::Imported was pickled as travel::Imported\(x: float32\) -> .*, but is declared",
 }

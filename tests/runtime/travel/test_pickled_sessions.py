@@ -232,8 +232,8 @@ def other_signature(path, monkeypatch):
 @pytest.mark.parametrize(
     ("breaking", "error", "message"),
     [
-        (missing, FileNotFoundError, "model.onnx' which is not there|model.onnx', which is not there"),
-        (changed, ModelError, "differs from the one that the session was pickled with"),
+        (missing, FileNotFoundError, "model.onnx', which is not there"),
+        (changed, ModelError, "differs from the one that the session was made from"),
         (other_pyops, PickleError, "this process has pyops 0.0.1"),
         (other_onnxruntime, PickleError, "this process has pyops .*, onnxruntime 1.2.3; install the same"),
         (other_signature, PickleError, r"was pickled as travel::Twice\(x: float32\) -> float32, but is declared here"),
@@ -314,10 +314,10 @@ def test_an_op_that_another_python_pickled_is_refused(twice, monkeypatch):
 def test_a_file_that_changed_since_the_session_was_made_is_an_error_when_pickling(path):
     session = pyops.InferenceSession(path)
     changed(path, None)
-    with pytest.raises(ModelError, match="has changed since the session was made"):
+    with pytest.raises(ModelError, match="differs from the one that the session was made from"):
         pickle.dumps(session)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match="has been removed since the session was made"):
+    with pytest.raises(FileNotFoundError, match="which is not there"):
         pickle.dumps(session)
 
 
@@ -337,7 +337,7 @@ def test_a_file_with_the_same_contents_has_not_changed(size, path, monkeypatch):
     if size is None:
         assert run(travelled(other)) == [-3, 4]
     else:
-        with pytest.raises(ModelError, match="has changed since the session was made"):
+        with pytest.raises(ModelError, match="differs from the one that the session was made from"):
             pickle.dumps(other)
 
 
@@ -348,7 +348,7 @@ def test_other_contents_of_the_same_size_are_a_change(size, path, monkeypatch):
     session = pyops.InferenceSession(path)
     path.write_bytes(path.read_bytes().replace(b"Neg", b"Abs"))
     os.utime(path, (1, 1))
-    with pytest.raises(ModelError, match="has changed since the session was made"):
+    with pytest.raises(ModelError, match="differs from the one that the session was made from"):
         pickle.dumps(session)
 
 

@@ -151,7 +151,8 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     )
     path = str(folder / "model.onnx")
     assert printed == [
-        f"ModelError the model file {path!r} has changed since the session was made; make the session again",
+        f"ModelError the model file {path!r} differs from the one that the session was made from; copy that one there, "
+        "or make the session again",
         "0",
     ]
 
