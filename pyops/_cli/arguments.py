@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import importlib
 import os
 import re
@@ -22,6 +21,7 @@ from .._ops.op import AnyOp, Op
 from .._schema.attribute import AttributeKind
 from .._schema.dtypes import ELEMENT_TYPES, STRING, DType, describe, dtype_name, from_type_str, native_dtype
 from .._schema.signature import Signature
+from ..errors import did_you_mean
 from .output import in_options
 
 _GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>(\s*\d+\s*(,\s*\d+\s*)*,?)?\s*)\]")
@@ -135,8 +135,7 @@ def _generate(match: re.Match[str], random: np.random.Generator) -> Any:
     dtypes = {dtype_name(row.dtype): row.dtype for row in ELEMENT_TYPES}
     name = match["type"]
     if name not in dtypes:
-        near = difflib.get_close_matches(name, dtypes, 1) or ["float32"]
-        raise typer.BadParameter(f"{name!r} is not an element type; did you mean {near[0]}?")
+        raise typer.BadParameter(f"{name!r} is not an element type{did_you_mean(name, dtypes)}; one is float32")
     shape = tuple(int(size) for size in match["shape"].replace(" ", "").split(",") if size)
     dtype = dtypes[name]
     try:

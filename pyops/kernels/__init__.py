@@ -7,13 +7,12 @@ Sessions that are created otherwise have only the ops that were used until then;
 Each op is an attribute of one of the modules here and, like any `Op`, callable with NumPy arrays.
 """
 
-import difflib
 import importlib
 import pkgutil
 
 from .._ops import registry
 from .._ops.op import AnyOp
-from ..errors import ModelError
+from ..errors import ModelError, did_you_mean
 
 with registry.collecting() as _declared:
     for _module in pkgutil.iter_modules(__path__):
@@ -32,8 +31,7 @@ def provide(name: str) -> AnyOp:
         There is no such op.
     """
     if name not in OPS:
-        near = difflib.get_close_matches(name, OPS, n=1)
-        raise ModelError(f"pyops.kernels has no op {name}" + (f"; did you mean pyops::{near[0]}?" if near else ""))
+        raise ModelError(f"pyops.kernels has no op {name}{did_you_mean(name, OPS)}")
     return OPS[name]
 
 

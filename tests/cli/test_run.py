@@ -117,7 +117,7 @@ def test_a_module_that_lacks_another_one_says_so(folder: Path) -> None:
         (("-x", "x=float64[2]"), "expected float32: save the file in that type, or write --input 'x=float32[2]'"),
         (("-x", "x=none.npy"), "there is no file 'none.npy'"),
         (("-x", "x=several.npz"), "'several.npz' contains several arrays"),
-        (("-x", "x=flaot32[2]"), "did you mean float32?"),
+        (("-x", "x=flaot32[2]"), "did you mean 'float32'?"),
         (("-x", "x"), "expected NAME=FILE.npy"),
         (("-x", "x=float32[2]", "--engine", "natve"), "'natve'"),
         (("-x", "x=float32[2]", "--save", "typed_ops.py"), "cannot create the folder"),
