@@ -98,6 +98,15 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 }
 
 
+# The functions with which machine code reads inputs and allocates outputs, in the order of its words.
+TENSOR_FUNCTIONS = (
+    "KernelContext_GetInput",
+    "KernelContext_GetOutput",
+    "GetTensorElementTypeAndShapeDataReference",
+    "GetTensorMutableData",
+)
+
+
 def is_too_old(version: str) -> bool:
     """Return whether this version of ONNX Runtime is older than the oldest supported one."""
     installed, oldest = (tuple(map(int, text.split(".")[:2])) for text in (version, OLDEST))

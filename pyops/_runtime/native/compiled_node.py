@@ -18,7 +18,7 @@ from ..._compiled.specialization import Specialization, specialize
 from ..._ops.op import AnyOp
 from ...errors import EngineError
 from ..calls.timing import NodeClock
-from .c_api import Api
+from .c_api import TENSOR_FUNCTIONS, Api
 from .hosted_op import HostedOp
 from .kernel_node import KernelNode, Resume
 from .workspace import Workspace
@@ -50,13 +50,7 @@ class CompiledNode(KernelNode):
         self._lock = threading.Lock()
         # What machine code may be reading, the latest last.
         self._kept: list[Any] = []
-        functions = (
-            "KernelContext_GetInput",
-            "KernelContext_GetOutput",
-            "GetTensorElementTypeAndShapeDataReference",
-            "GetTensorMutableData",
-            "KernelContext_ParallelFor",
-        )
+        functions = (*TENSOR_FUNCTIONS, "KernelContext_ParallelFor")
         self._state = words(0, ctypes.addressof(self.op._revision), hosted.python, *map(api.address, functions), 0)
         self.address = address_of(self._state)
         self._publish(self.op._revision.value - 1, {})

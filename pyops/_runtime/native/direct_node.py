@@ -21,7 +21,7 @@ from ..._compiled.layout import address_of, words
 from ..._schema.dtypes import is_viewable, ort_code
 from ..calls.timing import TimedOp
 from . import direct_call, direct_code
-from .c_api import Api
+from .c_api import TENSOR_FUNCTIONS, Api
 from .hosted_op import HostedOp
 from .kernel_node import MAX_SHAPES, NEVER, KernelNode, Resume
 from .workspace import Workspace
@@ -65,8 +65,7 @@ def _slot_of() -> Callable[[int, int], int]:
 @functools.cache
 def _functions(api: Api) -> tuple[int, ...]:
     """Return the addresses of ONNX Runtime's functions that machine code calls, in the order of its words."""
-    names = ("KernelContext_GetInput", "KernelContext_GetOutput", "GetTensorElementTypeAndShapeDataReference")
-    return tuple(map(api.address, (*names, "GetTensorMutableData", "ReleaseStatus")))
+    return tuple(map(api.address, (*TENSOR_FUNCTIONS, "ReleaseStatus")))
 
 
 class DirectNode(KernelNode):

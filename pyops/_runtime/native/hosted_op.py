@@ -34,6 +34,13 @@ class _Struct(OrtCustomOp):
 class HostedOp:
     """An op as an ``OrtCustomOp``, for one assignment of its type parameters and one device type.
 
+    Parameters
+    ----------
+    callbacks : mapping
+        Addresses by field name of ``OrtCustomOp``.
+    compute : int
+        The address of the machine code that computes nodes; 0 if a callback does.
+
     Attributes
     ----------
     node_type : type
@@ -71,27 +78,6 @@ class HostedOp:
         """Return the hosted op whose structure is at an address."""
         hosted: HostedOp = ctypes.cast(_Struct.from_address(address).hosted, py_object).value
         return hosted
-
-
-def hosted_ops(
-    op: AnyOp,
-    name: str,
-    callbacks: Mapping[str, int],
-    device_type: str,
-    node_type: Callable[..., Any],
-    compute: int = 0,
-) -> list[HostedOp]:
-    """Return one `HostedOp` per assignment of dtypes to the type parameters of outputs.
-
-    Parameters
-    ----------
-    callbacks : mapping
-        Addresses by field name of ``OrtCustomOp``.
-    compute : int
-        The address of the machine code that computes nodes; 0 if a callback does.
-    """
-    found = choices(op.signature)
-    return [HostedOp(op, name, choice, callbacks, device_type, node_type, compute) for choice in found]
 
 
 def choices(signature: Signature) -> list[dict[TypeParameter, DType]]:

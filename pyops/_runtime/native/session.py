@@ -35,7 +35,7 @@ from .cuda_node import CudaNode
 from .direct_node import DirectNode
 from .engine import arm as arm
 from .engine import engine
-from .hosted_op import HostedOp, hosted_ops, show
+from .hosted_op import HostedOp, choices, show
 from .kernel_node import KernelNode
 from .written_node import WrittenNode
 
@@ -76,15 +76,16 @@ class Registration:
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
-        node_type: type[KernelNode]
+        kinds: list[tuple[str, type[KernelNode], int]]
         if is_compiled(host.op):
-            node_type, compute = CompiledNode, dispatch_address()
+            kinds = [("cpu", CompiledNode, dispatch_address())]
         else:
             compute = 0 if direct_code.problem() else direct_code.address_of("compute")
-            node_type = DirectNode if compute else WrittenNode
-        items = hosted_ops(host.op, host.name, engine.addresses, "cpu", node_type, compute)
+            kinds = [("cpu", DirectNode if compute else WrittenNode, compute)]
         if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
-            items += hosted_ops(host.op, host.name, engine.addresses, "cuda", CudaNode)
+            kinds.append(("cuda", CudaNode, 0))
+        found = choices(host.op.signature)
+        items = [HostedOp(host.op, host.name, choice, engine.addresses, *kind) for kind in kinds for choice in found]
         self._items += items  # before ONNX Runtime has pointers to them, as an exception may come at any instant
         for item in items:
             api.check(api.CustomOpDomain_Add(self._domain(api, host.domain), item.address))
@@ -203,7 +204,8 @@ class SessionHost:
     def create(self, function: Callable[[], None]) -> None:
         """Call `function`, which creates the session, with the ops visible."""
         ort_api()
-        _create(self._options, self._hosts, function, self._created.nodes)
+        with engine.creating(_registration(self._options).items(self._hosts), self._created.nodes):
+            function()
 
 
 def take_failed(nodes: Nodes[Any]) -> list[BaseException]:
@@ -226,13 +228,6 @@ def register(options: Any, hosts: Iterable[Host]) -> None:
     """
     ort_api()
     _registration(options).keep(hosts)
-
-
-def _create(
-    options: Any, hosts: Iterable[Host], function: Callable[[], Any], nodes: list[weakref.ref[KernelNode]]
-) -> Any:
-    with engine.creating(_registration(options).items(hosts), nodes):
-        return function()
 
 
 def _registration(options: Any) -> Registration:
@@ -264,9 +259,9 @@ def ort_api() -> Api:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         model = onnx.parser.parse_model(_PROBE).SerializeToString()
-        probe = functools.partial(onnxruntime.InferenceSession, model, options, providers=["CPUExecutionProvider"])
         try:
-            session = _create(options, [Host(op.domain, op.name, op)], probe, [])
+            with engine.creating(_registration(options).items([Host(op.domain, op.name, op)]), []):
+                session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # for example an interrupt in a callback
             interrupt = exceptions.take(str(error))
             raise error if interrupt is None else interrupt from None

@@ -69,7 +69,7 @@ def test_every_sample_gives_on_the_gpu_what_it_gives_on_the_cpu(sample, cupy) ->
 
 def answers(op: Any, device_type: str) -> tuple[Any, list[int]]:
     """The provider and the memory types, asked for as ONNX Runtime does: through the structure's pointers."""
-    (hosted,) = hosted_op.hosted_ops(op, op.name, native.engine.addresses, device_type, object)
+    hosted = hosted_op.HostedOp(op, op.name, {}, native.engine.addresses, device_type, object, 0)
     struct, address = hosted.struct, hosted.address
     provider = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(struct.GetExecutionProviderType)(address)
     memory_type = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t)(struct.GetInputMemoryType)
