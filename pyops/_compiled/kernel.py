@@ -130,11 +130,6 @@ class CompiledKernel:
                 self._entries[specialization] = made
             return self._entries[specialization]
 
-    def compile_call(self, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> bool:
-        """Compile the kernel for a plain call; return False if the plain kernel must run instead."""
-        dtypes = self.output_dtypes(inputs)
-        return self.lacking(inputs, attributes, dtypes) is None and self._compile_call(inputs, attributes, dtypes, None)
-
     def _callable(self, dtypes: Sequence[DType], buffers: bool) -> CallableKernel:
         from .machine_code import CallableKernel
 
@@ -255,8 +250,8 @@ def compile_kernel(
     if not isinstance(kernel, CompiledKernel):
         raise DeclarationError(f'{name} has no kernel to compile; declare it with @onnx_op("{name}", compile=True)')
     arrays, values = validation.split_arguments(signature, inputs, attributes)
-    if kernel.compile_call(arrays, values):
-        dtypes = kernel.output_dtypes(arrays)
+    dtypes = kernel.output_dtypes(arrays)
+    if kernel.lacking(arrays, values, dtypes) is None and kernel._compile_call(arrays, values, dtypes, None):
         shapes = None if output_shapes is None else output_shapes(arrays, values)
         found, _ = specialization.specialize(signature, kernel.cores, arrays, values, dtypes, len(dtypes), shapes)
         kernel.entry(found, values)

@@ -20,6 +20,7 @@ from .._ops import adoption, plugins, registry
 from .._ops.builtin import ONNX_DOMAIN, is_builtin, unknown_version
 from .._ops.op import AnyOp, Op
 from .._ops.origin import package, package_of
+from .._schema.attribute import spell_value
 from .._schema.dtypes import describe, dtype_name, from_onnx, spell_shape
 from .._schema.node import find_mismatch, read_attribute
 from .._schema.signature import Signature
@@ -81,12 +82,8 @@ def spell_attribute(value: Any) -> str:
         return what if what == "graph" else f"{what} ({name})"
     if isinstance(value, np.ndarray):
         return describe(value)
-    text = repr([_as_written(item) for item in value] if isinstance(value, list) else _as_written(value))
+    text = spell_value(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
-
-
-def _as_written(value: Any) -> Any:
-    return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)

@@ -143,13 +143,8 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
             device_types = check_device_types(kwargs.get("device_types", device_types), args[0])
             host_inputs = check_host_inputs(signature, kwargs.get("host_inputs", ()), device_types)
             compiling = {name: value for name, value in kwargs.items() if name in _COMPILING}
-            if device_types != ("cpu",) and any(compiling.values()):
-                raise DeclarationError(
-                    f"{args[0]}: compile, parallel and fastmath are for CPU kernels; leave device_types out and "
-                    'register the CUDA kernel with register_kernel("cuda")'
-                )
             signature.check_callable(function, signature.kernel_keywords)
-            kernel_function = as_kernel(signature, function, function, **compiling)
+            kernel_function = as_kernel(signature, function, function, device_types, **compiling)
         else:
             signature = adoption.read_signature(function, **kwargs)
             kernel_function = adoption.as_kernel(function, signature)

@@ -37,6 +37,7 @@ def as_kernel(
     signature: Signature,
     function: Callable[..., Any],
     plain: Callable[..., Any],
+    device_types: Sequence[str],
     compile: Compile = False,
     parallel: str | None = None,
     fastmath: FastMath = False,
@@ -56,6 +57,11 @@ def as_kernel(
         raise DeclarationError(
             f"{signature.qualified_name}: functools.lru_cache needs arguments that can be keys, and arrays cannot; put "
             "it on a function that the kernel calls, or make what is the same in each call with register_setup"
+        )
+    if tuple(device_types) != ("cpu",) and (compile or parallel or fastmath):
+        raise DeclarationError(
+            f"{signature.qualified_name}: compile, parallel and fastmath are for CPU kernels; leave device_types out, "
+            'and register the CUDA kernel without them: register_kernel("cuda")'
         )
     if compile is not False:
         if signature.takes_state:
@@ -240,10 +246,6 @@ class Op(Generic[P, R]):
                 f"{self.signature.qualified_name}: register_kernel got {device_type!r}; expected "
                 f"{' or '.join(map(repr, DEVICE_TYPES))}"
             )
-        if device_type != "cpu" and (compile or parallel or fastmath):
-            raise DeclarationError(
-                f"{self.signature.qualified_name}: compile, parallel and fastmath are for CPU kernels; leave them out"
-            )
         named = check_host_inputs(self.signature, host_inputs, (device_type,))
 
         def register(function: F) -> F:
@@ -251,7 +253,8 @@ class Op(Generic[P, R]):
             declared = self.kernels["cpu"]
             is_copying = isinstance(declared, CopyingKernel)
             plain = function if is_copying else getattr(declared, "plain", declared)
-            self.kernels[device_type] = as_kernel(self.signature, function, plain, compile, parallel, fastmath)
+            made = as_kernel(self.signature, function, plain, (device_type,), compile, parallel, fastmath)
+            self.kernels[device_type] = made
             if device_type == "cuda":
                 self.host_inputs = named
                 if is_copying:

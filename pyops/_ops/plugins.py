@@ -90,33 +90,30 @@ def is_enabled() -> bool:
 
 def _import(plugin: EntryPoint) -> None:
     with _lock:
-        if plugin not in _imported:  # by another thread, meanwhile
-            _import_alone(plugin)
-            _imported.add(plugin)
-
-
-def _import_alone(plugin: EntryPoint) -> None:
-    provides = f"the installed package {package(plugin)} provides the ops of domain {plugin.name!r}"
-    fix = f"fix or uninstall it, or set {VARIABLE}=0 to disable plug-ins"
-    if plugin.module in _importing:
-        raise PluginError(
-            f"{provides}, but {plugin.module} is being imported, and its ops are declared when that ends; let it make "
-            "the session later, in a function"
-        )
-    _importing.add(plugin.module)
-    try:
-        ops = _load(plugin)
-    except (Exception, SystemExit) as error:
-        raise PluginError(
-            f"{provides}, but cannot be imported ({plugin.value}: {type(error).__name__}: {error}); {fix}"
-        ) from error
-    finally:
-        _importing.remove(plugin.module)
-    adopted = {domain for domain, _ in adoption.adopted_ops()}
-    if plugin.name not in registry.domains() | adopted | {op.domain for op in ops}:
-        raise PluginError(f"{provides}, but {plugin.value} declares none of that domain; {fix}")
-    # Users who develop an installed op have already declared their own version of it.
-    registry.declare_new(ops)
+        if plugin in _imported:  # by another thread, meanwhile
+            return
+        provides = f"the installed package {package(plugin)} provides the ops of domain {plugin.name!r}"
+        fix = f"fix or uninstall it, or set {VARIABLE}=0 to disable plug-ins"
+        if plugin.module in _importing:
+            raise PluginError(
+                f"{provides}, but {plugin.module} is being imported, and its ops are declared when that ends; let it "
+                "make the session later, in a function"
+            )
+        _importing.add(plugin.module)
+        try:
+            ops = _load(plugin)
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"{provides}, but cannot be imported ({plugin.value}: {type(error).__name__}: {error}); {fix}"
+            ) from error
+        finally:
+            _importing.remove(plugin.module)
+        adopted = {domain for domain, _ in adoption.adopted_ops()}
+        if plugin.name not in registry.domains() | adopted | {op.domain for op in ops}:
+            raise PluginError(f"{provides}, but {plugin.value} declares none of that domain; {fix}")
+        # Users who develop an installed op have already declared their own version of it.
+        registry.declare_new(ops)
+        _imported.add(plugin)
 
 
 def _load(plugin: EntryPoint) -> list[AnyOp]:

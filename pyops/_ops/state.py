@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .._schema.attribute import tensor_key
 from ..errors import DeclarationError
 
 if TYPE_CHECKING:
@@ -60,19 +61,14 @@ class _Wanted:
 
     def __init__(self, op: AnyOp, attributes: Mapping[str, Any]) -> None:
         self.op, self.attributes = op, attributes
-        self._key = op.setup, *((name, _key(value)) for name, value in attributes.items())
+        keys = (tensor_key(value) if isinstance(value, np.ndarray) else repr(value) for value in attributes.values())
+        self._key = op.setup, *zip(attributes, keys, strict=True)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Wanted) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
-
-
-def _key(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return str(value.dtype), value.shape, value.tobytes() if value.dtype != object else repr(value.tolist())
-    return repr(value)
 
 
 def with_state(

@@ -506,17 +506,14 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     in_libraries = library_ops(options, registry.domains())
     ops = [op for op in ops if (op.domain, op.name) not in in_libraries]
     beside = [op for op in ops if op.domain in {domain for domain, _ in in_libraries}]
-    if beside:
-        warn(
-            f"ops left out: {', '.join(op.signature.qualified_name for op in beside)}, because a library in the "
-            "session options has their domain; run them in a pyops.InferenceSession, or build them into the library",
-        )
-        ops = [op for op in ops if op not in beside]
-    mistaken = [op.signature.qualified_name for op in ops if model.is_mistaken(op)]
-    if mistaken:
-        warn(
-            f"ops left out: {', '.join(mistaken)}, which ONNX Runtime's optimizers mistake for the ONNX operators of "
-            "these names; run them in a pyops.InferenceSession, or rename them",
-        )
+    ops = [op for op in ops if op not in beside]
+    mistaken = [op for op in ops if model.is_mistaken(op)]
+    for left_out, reason in (
+        (beside, "a library in the session options has their domain; build them into the library"),
+        (mistaken, "ONNX Runtime's optimizers mistake them for the ONNX operators of these names; rename them"),
+    ):
+        if left_out:
+            names = ", ".join(op.signature.qualified_name for op in left_out)
+            warn(f"ops left out: {names}, because {reason}, or run them in a pyops.InferenceSession")
     native.register(options, [host for op in ops for host in model.plain_hosts(op)])
     return options

@@ -61,7 +61,7 @@ class Attribute:
 
     def __post_init__(self) -> None:
         default = self.default
-        key = _tensor_key(default) if isinstance(default, np.ndarray) else repr(default)
+        key = tensor_key(default) if isinstance(default, np.ndarray) else repr(default)
         object.__setattr__(self, "_default_key", key)
 
     @property
@@ -83,7 +83,7 @@ class Attribute:
         if self.required:
             return f"{self.name}: {self.spelling}"
         optional = " | None" if self.default is None else ""
-        return f"{self.name}: {self.spelling}{optional} = {_spell_value(self.default)}"
+        return f"{self.name}: {self.spelling}{optional} = {spell_value(self.default)}"
 
     def convert(self, value: Any) -> Any:
         """Convert `value` to what every engine passes to the kernel.
@@ -161,7 +161,7 @@ class Attribute:
         )
 
 
-def _tensor_key(tensor: np.ndarray[Any, Any]) -> str:
+def tensor_key(tensor: np.ndarray[Any, Any]) -> str:
     """Return a text that is the same, in every process, for tensors with the same dtype, shape and values alone."""
     import hashlib  # few declarations need it
 
@@ -170,9 +170,10 @@ def _tensor_key(tensor: np.ndarray[Any, Any]) -> str:
     return f"{tensor.dtype}{tensor.shape} {hashlib.sha256(data).hexdigest()}"
 
 
-def _spell_value(value: Any) -> str:
+def spell_value(value: Any) -> str:
+    """Return a value as a declaration would have it."""
     if isinstance(value, (list, tuple)):
-        text = ", ".join(map(_spell_value, value))
+        text = ", ".join(map(spell_value, value))
         return f"[{text}]" if isinstance(value, list) else f"({text},)" if len(value) == 1 else f"({text})"
     # np.float32 prints the shortest digits that identify it: 0.1, where the float prints 0.10000000149011612.
     return str(np.float32(value)) if isinstance(value, float) else repr(value)

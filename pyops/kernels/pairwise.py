@@ -217,21 +217,13 @@ def corrcoef(input: NDArray[Float]) -> NDArray[Float]:
         return xp.asarray(xp.corrcoef(widened(input))).astype(input.dtype)
 
 
-def _matrix_spec(x: TensorSpec, op: str) -> TensorSpec:
-    if x.ndim > 2:
-        raise ShapeInferenceError(f"{op}: the input has shape {list(x.shape)}; it must be (variables, observations)")
-    if x.ndim == 2 and isinstance(x.shape[0], SymbolicDim):
-        raise UnknownSizeError(
-            f"{op}: whether the result is a scalar depends on the number of variables, which is not known yet"
-        )
-    return x.like(shape=() if x.ndim < 2 or x.shape[0] == 1 else (x.shape[0], x.shape[0]))
-
-
 @cov.register_shape_inference
-def _(input: TensorSpec, *weights: Any, correction: int = 1) -> TensorSpec:
-    return _matrix_spec(input, "Cov")
-
-
 @corrcoef.register_shape_inference
-def _(input: TensorSpec) -> TensorSpec:
-    return _matrix_spec(input, "Corrcoef")
+def _(input: TensorSpec, *weights: Any, **correction: Any) -> TensorSpec:
+    if input.ndim > 2:
+        raise ShapeInferenceError(f"the input has shape {list(input.shape)}; it must be (variables, observations)")
+    if input.ndim == 2 and isinstance(input.shape[0], SymbolicDim):
+        raise UnknownSizeError(
+            "whether the result is a scalar depends on the number of variables, which is not known yet"
+        )
+    return input.like(shape=() if input.ndim < 2 or input.shape[0] == 1 else (input.shape[0], input.shape[0]))

@@ -365,7 +365,7 @@ def test_what_is_wrong_with_the_options_is_a_declaration_error(options: dict[str
 
 def test_a_cuda_kernel_is_not_compiled() -> None:
     with pytest.raises(DeclarationError, match="are for CPU kernels"):
-        add_round.register_kernel("cuda", compile=True)
+        add_round.register_kernel("cuda", compile=True)(add_round.kernels["cpu"].function)
 
 
 def test_a_plain_call_gives_a_named_tuple_that_only_the_declaring_function_knows() -> None:

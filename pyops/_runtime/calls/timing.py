@@ -25,7 +25,7 @@ _HEADER = ("node", "op", "calls", "kernel", "around", "kernel a call", "around a
 
 
 class NodeProfile:
-    """Times of one node, summed over all calls.
+    """Times of one node, summed over all calls, which it times itself.
 
     Attributes
     ----------
@@ -39,6 +39,8 @@ class NodeProfile:
         Time in the kernel.
     around_seconds : float
         Overhead around the kernel: wrapping tensors as arrays, checks, copying results.
+    kernel : callable
+        Returns a timed version of a kernel.
     """
 
     def __init__(self, name: str, op: AnyOp) -> None:
@@ -47,29 +49,16 @@ class NodeProfile:
         self.calls = 0
         self.kernel_seconds = 0.0
         self.around_seconds = 0.0
-
-    def _row(self) -> list[str]:
-        totals = self.kernel_seconds, self.around_seconds
-        times = *totals, *(seconds / max(self.calls, 1) for seconds in totals)
-        return [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_spell_seconds, times)]
-
-
-class NodeClock(NodeProfile):
-    """The profile of one node, which times its calls and adds them up.
-
-    Attributes
-    ----------
-    kernel : callable
-        Returns a timed version of a kernel.
-    """
-
-    def __init__(self, name: str, op: AnyOp) -> None:
-        super().__init__(name, op)
         self._lock = threading.RLock()
         # Of the call that is running in this thread: the nanoseconds that its kernel took.
         self._running = threading.local()
         # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
         self.kernel = functools.cache(self._timed)
+
+    def _row(self) -> list[str]:
+        totals = self.kernel_seconds, self.around_seconds
+        times = *totals, *(seconds / max(self.calls, 1) for seconds in totals)
+        return [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_spell_seconds, times)]
 
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
         """Return ``compute(argument)`` and add its times to the profile."""
@@ -101,7 +90,7 @@ class TimedOp(Op[..., Any]):
 
     __slots__ = ("_clock",)
 
-    def __init__(self, op: AnyOp, clock: NodeClock) -> None:
+    def __init__(self, op: AnyOp, clock: NodeProfile) -> None:
         self.__dict__ = op.__dict__
         self._clock = clock
 
@@ -137,7 +126,7 @@ class Nodes(Generic[Key]):
         """Yield the key and node of each node that still exists.
 
         Each engine has its own class of nodes. All have a `name`, an `op`, a method `compute`, and `timed`, which
-        takes a `NodeClock` and returns what to call in place of `compute`, or None for machine code.
+        takes a `NodeProfile` and returns what to call in place of `compute`, or None for machine code.
         """
         for key in self._keys:
             compute: Any = self._originals.get(key) or self._computes.get(key)
@@ -145,12 +134,12 @@ class Nodes(Generic[Key]):
                 yield key, compute.__self__
 
     @contextmanager
-    def timed(self) -> Iterator[tuple[list[NodeClock], int]]:
+    def timed(self) -> Iterator[tuple[list[NodeProfile], int]]:
         """Time the calls of every node within the block; the session must outlive it.
 
         Yields
         ------
-        (list of NodeClock, int)
+        (list of NodeProfile, int)
             The clock of each node, and the number of nodes that are machine code and have none.
 
         Raises
@@ -163,7 +152,7 @@ class Nodes(Generic[Key]):
         clocks, compiled = [], 0
         try:
             for key, node in list(self.living()):
-                clock = NodeClock(node.name, node.op)
+                clock = NodeProfile(node.name, node.op)
                 if (timed := node.timed(clock)) is None:
                     compiled += 1
                 else:

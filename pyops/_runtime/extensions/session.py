@@ -22,7 +22,7 @@ from ..._ops.op import compute as compute_op
 from ..._schema.dtypes import STRING
 from ..._schema.node import add_note, describe_node, linked_attributes, read_attributes
 from ...errors import EngineError, InputError, OutputError
-from ..calls.timing import NodeClock, Nodes, TimedOp
+from ..calls.timing import NodeProfile, Nodes, TimedOp
 from . import hook, registry
 from .registry import HOST_OP_TYPE as HOST_OP_TYPE
 
@@ -47,7 +47,7 @@ class _Node(NamedTuple):
             hook.fail(error)
             return hook.NOTHING
 
-    def timed(self, clock: NodeClock) -> Callable[[hook.HookCall], hook.Answer]:
+    def timed(self, clock: NodeProfile) -> Callable[[hook.HookCall], hook.Answer]:
         """Return a function that computes and times the node."""
         return functools.partial(clock.call, self._replace(op=TimedOp(self.op, clock)).compute)
 

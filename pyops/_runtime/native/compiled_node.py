@@ -17,7 +17,7 @@ from ..._compiled.layout import Record, address_of, words
 from ..._compiled.specialization import Specialization, specialize
 from ..._ops.op import AnyOp
 from ...errors import EngineError
-from ..calls.timing import NodeClock
+from ..calls.timing import NodeProfile
 from .c_api import TENSOR_FUNCTIONS, Api
 from .hosted_op import HostedOp
 from .kernel_node import KernelNode, Resume
@@ -75,7 +75,7 @@ class CompiledNode(KernelNode):
         del inputs
         super().compute(context, resume)
 
-    def timed(self, clock: NodeClock) -> None:
+    def timed(self, clock: NodeProfile) -> None:
         """Return None: ONNX Runtime calls the machine code by itself."""
 
     def _inputs(self, context: int) -> list[Any]:

@@ -19,7 +19,7 @@ from ..._schema import validation
 from ..._schema.dtypes import DType, is_viewable
 from ..._schema.node import add_note, describe_node, explain_read_only
 from ..calls import exceptions
-from ..calls.timing import NodeClock, TimedOp
+from ..calls.timing import NodeProfile, TimedOp
 from .borrowed import CallingThread, counts_references, detach, has_arena, is_borrowed, warn_kept
 from .c_api import Api
 from .direct_call import RAISED, RETURNED
@@ -101,7 +101,7 @@ class KernelNode:
         """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
         return _calling_thread if counts_references() and has_arena(self._api, info) else NEVER
 
-    def timed(self, clock: NodeClock) -> Callable[[int], Any] | None:
+    def timed(self, clock: NodeProfile) -> Callable[[int], Any] | None:
         """Return a function that computes and times the node; None for machine code."""
         node = copy.copy(self)
         node.op = TimedOp(self.op, clock)
