@@ -6,7 +6,6 @@ functions here do so through unsigned integers of the same size.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Callable, Iterable
 from operator import methodcaller
@@ -92,12 +91,10 @@ def cupy_with_gpu(purpose: str) -> Any:
         CuPy finds no GPU, or an earlier error has left CUDA unusable.
     """
     module = cupy(purpose)
-    with contextlib.suppress(Exception):  # CuPy 13 raises if the driver is missing or too old
-        if module.cuda.is_available():
-            return module
     reason: Exception | None = None
     try:
-        module.cuda.runtime.getDeviceCount()
+        if module.cuda.runtime.getDeviceCount():
+            return module
     except Exception as error:
         reason = error
     if getattr(reason, "status", None) in BREAKING_STATUSES:

@@ -57,11 +57,6 @@ class Check:
     run: Callable[[Case], str | None]
     needs: tuple[str, ...]
 
-    @property
-    def condition(self) -> str:
-        """Return the condition for passing: the first line of the docstring without "Check that"."""
-        return (self.run.__doc__ or "").splitlines()[0].removeprefix("Check that ")
-
 
 def check_after(*needs: str) -> Callable[[Callable[[Case], str | None]], Check]:
     """Return a decorator that makes a `Check` of a function; the check is named after it."""

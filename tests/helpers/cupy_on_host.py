@@ -330,10 +330,6 @@ def _device_count():
     return int(state.available)
 
 
-def _is_available():  # as CuPy 14, which does not say why
-    return state.available is True
-
-
 cuda = SimpleNamespace(
     Device=Device,
     MemoryPointer=MemoryPointer,
@@ -342,7 +338,6 @@ cuda = SimpleNamespace(
     UnownedMemory=UnownedMemory,
     get_allocator=get_allocator,
     get_current_stream=get_current_stream,
-    is_available=_is_available,
     memory=SimpleNamespace(Memory=Memory, OutOfMemoryError=OutOfMemoryError, PooledMemory=PooledMemory),
     runtime=SimpleNamespace(
         CUDARuntimeError=CUDARuntimeError,

@@ -88,7 +88,7 @@ def test_a_cuda_kernel_alone_needs_cupy_to_run_on_the_cpu(monkeypatch) -> None:
 
 
 def test_a_cuda_kernel_alone_needs_a_gpu_to_run_on_the_cpu(monkeypatch) -> None:
-    cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
+    cupy = types.SimpleNamespace(cuda=types.SimpleNamespace(runtime=types.SimpleNamespace(getDeviceCount=int)))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     with pytest.raises(errors.DeviceError, match="needs an NVIDIA GPU, but CuPy finds none here"):
         cuda_alone("Alone")(ONE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import pickle
 import re
@@ -32,7 +33,8 @@ def test_the_page_says_what_each_check_holds():
     loaded = {name: one.load() if isinstance(one, EntryPoint) else one for name, one in CHECKS.items()}
     page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
     assert re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE) == [
-        (name, one.condition.rstrip(".")) for name, one in loaded.items()
+        (name, inspect.getdoc(one.run).splitlines()[0].removeprefix("Check that ").rstrip("."))
+        for name, one in loaded.items()
     ]
 
 
