@@ -10,16 +10,18 @@ import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
+from .._models.inference import NEWEST
 from .._ops.builtin import ONNX_DOMAIN, schemas
 from .._schema.dtypes import dtype_name, from_onnx, from_type_str
 
+if TYPE_CHECKING:
+    from onnx.shape_inference import InferenceContext
+
 Types = tuple[str | None, ...]
-NEWEST = 2**31 - 1
-"""The highest version that onnx and ONNX Runtime can represent."""
 
 
 def spell(type: onnx.TypeProto) -> str | None:
@@ -154,43 +156,15 @@ def _define(schema: Any, given: Any) -> Definition:
     return Definition(schema.since_version, inputs, outputs, allowed, f"{schema.doc}{attributes}{formals}", given)
 
 
-def output_types(domain: str, node: onnx.NodeProto, opset: int, inputs: Types) -> Types:
-    """Return the types of a node's outputs; None where they cannot be inferred."""
-    # All that a type may depend on, so that the nodes of a model share a few answers.
-    attributes = tuple((item.name, item.type, item.i, item.t.data_type) for item in node.attribute)
-    key = domain, node.op_type, opset, inputs, attributes, tuple(map(bool, node.output))
-    if key not in _output_types:
-        found = definition(domain, node.op_type, opset)
-        answer = found and (_infer(found, bare(node), opset, inputs) or _bind(found, node, inputs))
-        _output_types[key] = answer or (None,) * len(node.output)
-    return _output_types[key]
-
-
-_output_types: dict[Any, Types] = {}
-
-
-def _infer(found: Definition, node: onnx.NodeProto, opset: int, inputs: Types) -> Types | None:
-    """Return the types that onnx infers, also from attributes; None if it cannot infer them."""
-    if found.schema is None or not all(type for type, value in zip(inputs, node.input, strict=True) if value):
-        return None
-    types = {value: type_proto(type) for value, type in zip(node.input, inputs, strict=True) if type}
-    imports = [onnx.helper.make_opsetid(node.domain, opset)]
-    try:
-        inferred = onnx.shape_inference.infer_node_outputs(found.schema, node, types, opset_imports=imports)
-    except Exception:  # onnx raises several types, some of which it does not export
-        return None
-    spelled = tuple(spell(inferred[value]) if value and value in inferred else None for value in node.output)
-    return spelled if all(type for type, value in zip(spelled, node.output, strict=True) if value) else None
-
-
-def _bind(found: Definition, node: onnx.NodeProto, inputs: Types) -> Types:
-    """Return the types that follow from those of the inputs by their type parameters alone."""
-    bound = found.bound(inputs, ())
-    answer: list[str | None] = []
-    for (_, parameter), value in zip(_repeated(found.outputs), node.output, strict=False):
-        types = bound.get(parameter) or set(found.allowed.get(parameter, {parameter}))
-        answer.append(next(iter(types)) if value and len(types) == 1 else None)
-    return tuple(answer)
+def infer_bound(found: Definition, context: InferenceContext) -> None:
+    """Set the types of a node's outputs that follow from those of its inputs by their type parameters alone."""
+    given = range(context.get_num_inputs())
+    types = [context.get_input_type(index) if context.has_input(index) else None for index in given]
+    bound = found.bound(tuple(type and spell(type) for type in types), ())
+    for index, (_, parameter) in zip(range(context.get_num_outputs()), _repeated(found.outputs), strict=False):
+        known = set(bound.get(parameter) or found.allowed.get(parameter) or {parameter})
+        if len(known) == 1:
+            context.set_output_type(index, type_proto(*known))
 
 
 def bare(node: onnx.NodeProto) -> onnx.NodeProto:

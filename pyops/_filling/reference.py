@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .._ops.builtin import ONNX_DOMAIN
+from .._models.inference import NEWEST, opset_ids
 from .._ops.op import AnyOp, Op
 from .._schema.dtypes import STRING, DType, from_type_str
 from .._schema.signature import Input, Output, Signature, TypeParameter
-from .definitions import NEWEST, Types, definition, one_node, type_name
+from .definitions import Types, definition, one_node, type_name
 
 DOMAIN = "pyops.filled"
 """The domain of the ops that compute nodes which ONNX Runtime has no kernel for."""
@@ -58,8 +58,7 @@ def reference_op(
     now, newest = (definition(domain, node.op_type, version) for version in (opset, NEWEST))
     if now is None or newest is None or now.text != newest.text:
         return f"onnx's reference implementation implements a different definition from that of opset {opset}"
-    imports = [onnx.helper.make_opsetid("" if name == ONNX_DOMAIN else name, version) for name, version in opsets]
-    model = onnx.helper.make_model(one_node(node, inputs, outputs), opset_imports=imports)
+    model = onnx.helper.make_model(one_node(node, inputs, outputs), opset_imports=opset_ids(dict(opsets)))
     try:
         evaluator = ReferenceEvaluator(model)
     except Exception as error:  # of various types

@@ -3,6 +3,7 @@
 import pickle
 import warnings
 import weakref
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -135,6 +136,47 @@ def test_types_come_from_declared_ops_too() -> None:
     assert "Det" in message
     assert "unknown" not in message
     assert session.run(None, {"x": np.eye(2)})[0] == 4
+
+
+def test_types_come_from_operators_that_only_onnxruntime_defines_too() -> None:
+    text = "main (double[n, n] x) => (double y) { z = com.microsoft.Inverse(x) y = Det(z) }"
+    session, message = filled(parsed(text, '<ir_version: 10, opset_import: ["": 22, "com.microsoft": 1]>'))
+    assert "Det-22(float64)" in message
+    assert "unknown" not in message
+    np.testing.assert_allclose(session.run(None, {"x": 2 * np.eye(2)})[0], 0.25)
+
+
+def test_types_do_not_depend_on_values_in_other_files(tmp_path: Path) -> None:
+    model = parsed("main (double[n] x) => (double y) { z = Reshape(x, s) y = Det(z) }")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 2]), "s"))
+    path = tmp_path / "model.onnx"
+    onnx.save_model(model, path, save_as_external_data=True, location="values", size_threshold=0)
+    assert [node.kind for node in inspect(path).missing] == ["Det-22(float64)"]
+
+
+def test_values_of_two_bodies_may_have_the_same_name() -> None:
+    text = (
+        "main (bool c, float[n, n] x) => (float y) { y = If (c) <"
+        "then_branch = a () => (float y1) { t = Cast <to = 11> (x) d = Det (t) y1 = Cast <to = 1> (d) },"
+        "else_branch = b () => (float y2) { t = Identity (x) d = Cast <to = 11> (t) e = Erf (d) "
+        "y2 = ReduceSum <keepdims = 0> (t) }> }"
+    )
+    session, message = filled(parsed(text))
+    assert "Det-22(float64)" in message
+    assert "Erf-13(float64)" in message
+    x = 2 * np.eye(2, dtype=np.float32)
+    assert [float(session.run(None, {"c": np.array(c), "x": x})[0]) for c in (True, False)] == [4, 4]
+
+
+def test_a_kernel_that_lacks_the_type_of_one_input_is_no_kernel() -> None:
+    scales = "bfloat16 s, uint8 p"
+    inputs = f"uint8[2, 2] a, {scales}, uint8[2, 2] b"
+    text = f"main ({inputs}) => (uint8[2, 2] y) {{ y = QLinearMatMul (a, s, p, b, s, p, s, p) }}"
+    session, message = filled(parsed(text))
+    assert "between Cast nodes" in message
+    a = np.array([[1, 2], [3, 4]], np.uint8)
+    (y,) = session.run(None, {"a": a, "b": a, "s": np.array(1, BFLOAT16), "p": np.uint8(0)})
+    np.testing.assert_array_equal(y, a @ a)
 
 
 def test_a_model_that_lacks_nothing_stays_as_it_is() -> None:

@@ -15,7 +15,7 @@ from tests.gpu.gpu_ops import CUDA, cuda_options
 pytestmark = pytest.mark.gpu("session")
 
 TEXT = '<ir_version: 10, opset_import: ["": 20]> main (double[n] x) => (double[n] y) { y = Sinh(x) }'
-# ONNX Runtime's list of kernels would end the process, as TensorRT is not installed.
+# To list ONNX Runtime's kernels would end the process, as TensorRT is not installed.
 SCRIPT = f"""
 import numpy as np, onnx, pyops, warnings
 warnings.simplefilter("ignore")
