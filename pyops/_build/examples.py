@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
+from onnx.shape_inference import InferenceError
 
-from .._onnx_schemas import register_schemas
+from .._models.inference import infer_types
+from .._models.model import key_of
+from .._onnx_schemas import inference_function
 from .._ops.op import AnyOp
 from .._schema.dtypes import from_onnx
 from .._schema.node import read_attributes
-from .._schema.specs import TensorSpec, new_dim
 from ..errors import InputError
 
 
@@ -32,49 +34,34 @@ def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
     Raises
     ------
     InputError
-        The model has none of them, does not have the type or rank of an input, has an attribute of another type
-        than declared, or has a node that a shape function does not accept.
+        The model has none of them, does not have the type or rank of an input, or has a node that does not match its
+        op.
     """
     by_name = {(op.domain, op.name): op for op in sorted(ops, key=lambda op: op.version)}
-    nodes = [
-        (node, by_name[node.domain, node.op_type])
-        for node in model.graph.node
-        if (node.domain, node.op_type) in by_name
-    ]
+    nodes = [node for node in model.graph.node if key_of(node) in by_name]
     if not nodes:
         names = ", ".join(op.signature.qualified_name for op in ops)
         raise InputError(f"the model has no node of {names or 'a declared op'}")
     try:
-        with register_schemas():
-            known = _known(model)
-    except Exception as error:  # a shape function may raise anything
-        raise InputError(f"a shape function does not accept the model: {error}") from error
-    return [_call(node, op, known) for node, op in nodes]
+        graph = infer_types(model, {key: inference_function(op) for key, op in by_name.items()}).graph
+    except InferenceError as error:
+        raise InputError(f"the model does not match the declared ops: {error}") from error
+    values = (*graph.input, *graph.value_info, *graph.output)
+    types = {value.name: value.type.tensor_type for value in values if value.type.tensor_type.HasField("shape")}
+    return [_call(node, by_name[key_of(node)], types) for node in nodes]
 
 
-def _known(model: onnx.ModelProto) -> dict[str, TensorSpec]:
-    graph = onnx.shape_inference.infer_shapes(model).graph
-    known = {item.name: (from_onnx(item.data_type), [1] * len(item.dims)) for item in graph.initializer}
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        tensor = value.type.tensor_type
-        if value.type.HasField("tensor_type") and tensor.HasField("shape"):
-            known[value.name] = from_onnx(tensor.elem_type), list(tensor.shape.dim)
-    return {name: TensorSpec([new_dim() for _ in dims], row.dtype) for name, (row, dims) in known.items() if row}
-
-
-def _attributes(node: onnx.NodeProto, op: AnyOp) -> dict[str, Any]:
+def _call(node: onnx.NodeProto, op: AnyOp, types: Mapping[str, onnx.TypeProto.Tensor]) -> NodeCall:
+    inputs = [_array(name, op, types) if name else None for name in node.input]
     values = read_attributes(node, op.signature)
-    return {name: value for name, value in values.items() if op.signature.attribute(name)}
+    return NodeCall(op, tuple(inputs), {name: value for name, value in values.items() if op.signature.attribute(name)})
 
 
-def _call(node: onnx.NodeProto, op: AnyOp, known: dict[str, TensorSpec]) -> NodeCall:
-    def arrays() -> Iterator[Any]:
-        for name in node.input:
-            if name and name not in known:
-                raise InputError(
-                    f"the model does not have the type and rank of {name!r}, an input of "
-                    f"{op.signature.qualified_name}; add them to the model's value_info"
-                )
-            yield np.empty((0,) * known[name].ndim, known[name].dtype) if name else None
-
-    return NodeCall(op, tuple(arrays()), _attributes(node, op))
+def _array(name: str, op: AnyOp, types: Mapping[str, onnx.TypeProto.Tensor]) -> Any:
+    row = from_onnx(types[name].elem_type) if name in types else None
+    if row is None:
+        raise InputError(
+            f"the model does not have the type and rank of {name!r}, an input of {op.signature.qualified_name}; add "
+            "them to the model's value_info"
+        )
+    return np.empty((0,) * len(types[name].shape.dim), row.dtype)

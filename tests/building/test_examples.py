@@ -1,49 +1,53 @@
-"""The calls of ops that `pyops build --for` finds in a model."""
+"""The calls that `pyops build --for MODEL` builds for."""
 
-from typing import Any
+from __future__ import annotations
+
+import re
+from typing import TypeVar
 
 import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
 
-from pyops import onnx_op
+from pyops import errors, onnx_op
 from pyops._build.examples import of_model
-from pyops._ops.op import Op
-from pyops.errors import InputError
-from pyops.shapes import TensorSpec
+
+T = TypeVar("T", np.float32, np.float64)
 
 
-def declare_first_columns() -> Op[..., Any]:
-    @onnx_op("examples::Columns")
-    def columns(x: NDArray[np.float32], *, count: int = 1) -> NDArray[np.float32]:
-        return x[:, :count]
-
-    @columns.register_shape_inference
-    def _(x: TensorSpec, *, count: int = 1) -> TensorSpec:
-        if x.ndim != 2:
-            raise ValueError(f"a matrix is needed, not {x}")
-        return x.like(shape=(x.shape[0], count))
-
-    return columns
+@onnx_op("examples::Stack")
+def stack(x: NDArray[T], *, copies: int = 2) -> NDArray[T]:
+    return np.stack([x] * copies, -1)
 
 
-def model(inputs: str, nodes: str) -> onnx.ModelProto:
-    head = '<ir_version: 10, opset_import: ["": 20, "examples": 1]> main'
-    return onnx.parser.parse_model(f"{head} ({inputs}) => (float[a, b] y) {{ {nodes} }}")
+stack.register_shape_inference(lambda x, copies=2: x.like(shape=(*x.shape, copies)))
 
 
-def test_types_of_nodes_follow_from_shape_functions():
-    op = declare_first_columns()
-    calls = of_model(
-        model("float[n, 4] x", "t = examples.Columns <count = 2> (x) u = Relu(t) y = examples.Columns(u)"), [op]
-    )
-    assert [(call.inputs[0].dtype, call.inputs[0].ndim, call.attributes) for call in calls] == [
-        (np.float32, 2, {"count": 2}),
-        (np.float32, 2, {}),
-    ]
+@onnx_op("examples::Narrow")
+def narrow(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    return x
 
 
-def test_what_a_shape_function_does_not_accept_is_said():
-    with pytest.raises(InputError, match=r"does not accept the model: a matrix is needed, not float32\[n\]"):
-        of_model(model("float[n] x", "y = examples.Columns(x)"), [declare_first_columns()])
+def calls(text: str) -> list[tuple[str, int, str]]:
+    """Return the name of each called op, and the rank and element type of its input."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 22, "examples": 1]> main {text}')
+    found = of_model(model, [stack, narrow])
+    return [(call.op.name, call.inputs[0].ndim, call.inputs[0].dtype.name) for call in found]
+
+
+def test_types_and_ranks_follow_from_node_to_node() -> None:
+    text = "(float[n] x) => (y) { u = examples.Stack <copies = 3> (x) v = examples.Stack (u) w = Transpose (v) "
+    expected = [("Stack", 1, "float32"), ("Stack", 2, "float32"), ("Narrow", 3, "float32")]
+    assert calls(text + "y = examples.Narrow (w) }") == expected
+
+
+def test_a_value_whose_rank_is_unknown_is_named() -> None:
+    with pytest.raises(errors.InputError, match="type and rank of 'u', an input of examples::Stack; add them to"):
+        calls("(float[n] x) => (y) { u = examples.Narrow (x) y = examples.Stack (u) }")
+
+
+def test_a_node_that_does_not_match_its_op_is_an_error() -> None:
+    problem = "does not match the declared ops: a node of examples::Narrow: examples::Narrow: input 'x' is float64"
+    with pytest.raises(errors.InputError, match=re.escape(problem)):
+        calls("(double[n] x) => (y) { u = examples.Stack (x) y = examples.Narrow (u) }")
