@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from ..errors import ModelError
 from .definitions import Types, bare, definition, type_name, type_proto
 from .kernels import has_kernel, newest_ir_version, newest_opset
 from .reference import DOMAIN, reference_op
-from .typed_nodes import WITH_BODIES, TypedNode, inferred, output_types, typed_nodes
+from .typed_nodes import TypedNode, output_types, typed_nodes
 
 BETWEEN_CASTS, BY_REFERENCE = "ONNX Runtime, between Cast nodes", "onnx's reference implementation"
 
@@ -139,8 +139,7 @@ def fill(
     chosen = onnxruntime.get_available_providers() if providers is None else providers
     names = frozenset(item if isinstance(item, str) else item[0] for item in chosen)
     proto = _inlined(source.proto, ops) if source.proto.functions else source.proto
-    typed = inferred(proto, ops)
-    nodes = _examined(proto, typed, ops)
+    nodes = list(typed_nodes(proto, ops))
     untyped = [node.proto.name or node.proto.op_type for node in nodes if not node.is_typed]
     imported = opset_versions(proto).get(ONNX_DOMAIN, _UNIMPORTED), proto.ir_version
     opset, missing = _find(nodes, newest_opset(imported[0]), names)
@@ -150,7 +149,7 @@ def fill(
     if proto is source.proto:
         proto = onnx.ModelProto()
         proto.CopyFrom(source.proto)
-        nodes = _examined(proto, typed, ops)
+        nodes = list(typed_nodes(proto, ops))
     found, filled = _replace(proto, [nodes[index] for index in missing], opset, names)
     versions = opset_versions(proto) | {ONNX_DOMAIN: opset} | ({DOMAIN: 1} if filled else {})
     del proto.opset_import[:]
@@ -168,13 +167,15 @@ def _inlined(source: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> onnx.ModelPro
     del proto.functions[:]
     proto.functions.extend(item for item in source.functions if (full_domain(item.domain), item.name) not in ops)
     functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
-    calls = {key: Model(b"", onnx.ModelProto(functions=[item])).nodes() for key, item in functions.items()}
-    called = {key: {(*key_of(node), node.overload) for node, _ in nodes} for key, nodes in calls.items()}
+    owners = {key: Model(b"", onnx.ModelProto(functions=[item])) for key, item in functions.items()}
+    called = {key: {(*key_of(node), node.overload) for node, _ in owner.nodes()} for key, owner in owners.items()}
     try:
         graphlib.TopologicalSorter(called).prepare()
     except graphlib.CycleError as error:
         domain, name, _ = error.args[1][0]
         raise ModelError(f"the model's function {domain}::{name} calls itself, which ONNX does not allow") from None
+    for key, function in functions.items():
+        _align(function, owners[key].uses, opset_versions(proto).get(ONNX_DOMAIN))
     for node, _ in Model(b"", proto).nodes():
         function = functions.get((*key_of(node), node.overload))
         if function is not None:  # onnx's inliner passes over defaults
@@ -186,15 +187,13 @@ def _inlined(source: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> onnx.ModelPro
         raise ModelError(f"the model's functions cannot be inlined: {error}") from error
 
 
-def _examined(proto: onnx.ModelProto, typed: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> list[TypedNode]:
-    """Return the nodes that ONNX Runtime may lack a kernel for."""
-    # ONNX Runtime turns Constant nodes into initializers, and has the operators with bodies for nearly every type.
-    passed = ops.keys() | {(full_domain(item.domain), item.name) for item in proto.functions}
-    return [
-        node
-        for node in typed_nodes(proto, typed)
-        if node.key not in passed and node.proto.op_type not in {"Constant", *WITH_BODIES}
-    ]
+def _align(function: onnx.FunctionProto, uses: Iterable[tuple[Key, int]], opset: int | None) -> None:
+    """Make a function import the model's version of ONNX's domain if that defines its operators alike, for inlining."""
+    pairs = [(definition(*key, now), definition(*key, opset or now)) for key, now in uses if key[0] == ONNX_DOMAIN]
+    if opset and all(old and new and old.text == new.text for old, new in pairs):
+        for entry in function.opset_import:
+            if full_domain(entry.domain) == ONNX_DOMAIN:
+                entry.version = opset
 
 
 def _find(nodes: Sequence[TypedNode], opset: int, providers: frozenset[str]) -> tuple[int, list[int]]:
@@ -215,8 +214,7 @@ def _is_missing(node: TypedNode, opset: int, providers: frozenset[str]) -> bool:
     if not node.is_typed or not node.definition.allows(node.inputs, node.outputs):  # it reports those that are invalid
         return False
     version = node.opset_within(opset)
-    types = node.inputs, node.outputs, node.values
-    return not (version and has_kernel(providers, node.key[0], node.proto, version, *types))
+    return not (version and has_kernel(node, version, providers))
 
 
 def _is_renewed(node: TypedNode, opset: int) -> bool:
@@ -255,8 +253,8 @@ def _replace(
             continue
         found.append(replace(lacking, by=BY_REFERENCE))
         filled[DOMAIN, op.name] = op
-        old = node.proto
-        old.CopyFrom(onnx.NodeProto(name=old.name, domain=DOMAIN, op_type=op.name, input=old.input, output=old.output))
+        names = {"input": node.proto.input, "output": node.proto.output}
+        node.proto.CopyFrom(onnx.NodeProto(name=node.proto.name, domain=DOMAIN, op_type=op.name, **names))
     return found[::-1], filled
 
 
@@ -264,16 +262,17 @@ def _between_casts(
     node: TypedNode, newest: int, providers: frozenset[str], new_names: Iterator[str]
 ) -> list[onnx.NodeProto]:
     """Return a node of wider types and the Cast nodes around it; nothing if ONNX Runtime lacks that, too."""
-    opset, domain = node.opset_within(newest), node.key[0]
+    opset = node.opset_within(newest)
     if opset is None:
         return []
     for wider in _WIDENINGS.get(node.proto.op_type, (_FLOATS, _FLOATS | _INTEGERS)):
         wide = tuple(type and wider.get(type, type) for type in node.inputs)
-        results = output_types(node.proto, domain, opset, wide)
+        results = output_types(node.proto, node.key[0], opset, wide)
         changes = zip(node.outputs, results, strict=True)
         # A type of None is that of an absent output; a sequence cannot be cast.
         casts = all(old == new or (old and new and new.startswith("tensor(")) for old, new in changes)
-        if wide != node.inputs and casts and has_kernel(providers, domain, node.proto, opset, wide, results, {}):
+        widened = replace(node, inputs=wide, outputs=results)
+        if wide != node.inputs and casts and has_kernel(widened, opset, providers):
             break
     else:
         return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import onnx
 import onnxruntime
@@ -12,38 +12,25 @@ import onnxruntime
 from .._models.inference import NEWEST, opset_ids
 from .._ops.builtin import ONNX_DOMAIN
 from .._schema.devices import CUDA_PROVIDER
-from .definitions import Types, bare, one_node, spell
+from .definitions import bare, one_node, spell
+from .typed_nodes import TypedNode
 
 _CPU = "CPUExecutionProvider"
 _OLDEST_TRIED, _IR_VERSION = 17, 10  # versions that every supported ONNX Runtime accepts
 
 
-def has_kernel(
-    providers: frozenset[str],
-    domain: str,
-    node: onnx.NodeProto,
-    opset: int,
-    inputs: Types,
-    outputs: Types,
-    declared: Mapping[str, onnx.TypeProto],
-) -> bool:
-    """Return whether ONNX Runtime runs a node with inputs and outputs of these types.
-
-    Parameters
-    ----------
-    declared : mapping
-        The types with shapes of values of the model, as far as they are known.
-    """
-    graph = one_node(bare(node), inputs, outputs)
-    if _is_run(graph, domain, opset, providers):
+def has_kernel(node: TypedNode, opset: int, providers: frozenset[str]) -> bool:
+    """Return whether ONNX Runtime runs a node, in a model that imports this version of its domain."""
+    graph = one_node(bare(node.proto), node.inputs, node.outputs)
+    if _is_run(graph, node.key[0], opset, providers):
         return True
     # Functions by which ONNX Runtime expands some operators depend on ranks.
-    names = filter(None, (*node.input, *node.output))
+    names = filter(None, (*node.proto.input, *node.proto.output))
     for item, name in zip((*graph.input, *graph.output), names, strict=True):
-        known = declared.get(name)
+        known = node.values.get(name)
         if known is not None and spell(known) == spell(item.type):
             item.type.CopyFrom(known)
-    return _is_run(graph, domain, opset, providers)
+    return _is_run(graph, node.key[0], opset, providers)
 
 
 def _is_run(graph: onnx.GraphProto, domain: str, opset: int, providers: frozenset[str]) -> bool:

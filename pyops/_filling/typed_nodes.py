@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx
 
 from .._models.inference import InferenceFunction, infer_types, opset_ids, opset_versions
-from .._models.model import Key, Model, key_of
+from .._models.model import Key, Model, full_domain, key_of
 from .._onnx_schemas import inference_function
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
@@ -20,7 +20,7 @@ from .definitions import Definition, Types, allowing, bare, definition, infer_bo
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext
 
-WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}
+_WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,13 @@ class TypedNode:
 
     graph: onnx.GraphProto
     index: int
+    proto: onnx.NodeProto
     key: Key
     opset: int
     definition: Definition
     inputs: Types
     outputs: Types
     values: Mapping[str, onnx.TypeProto]
-
-    @property
-    def proto(self) -> onnx.NodeProto:
-        """Return the node itself."""
-        found: onnx.NodeProto = self.graph.node[self.index]
-        return found
 
     @property
     def is_typed(self) -> bool:
@@ -68,8 +63,20 @@ class TypedNode:
         return newest if then and then.text == self.definition.text else None
 
 
-def inferred(proto: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> onnx.ModelProto:
-    """Return a model with the types that can be inferred, for `typed_nodes`; else those that it declares."""
+def typed_nodes(proto: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> Iterator[TypedNode]:
+    """Yield the nodes of a model that ONNX Runtime may lack a kernel for; each comes before those in its bodies.
+
+    Parameters
+    ----------
+    ops : mapping
+        The declared ops of the model's nodes.
+    """
+    others = ops.keys() | {(full_domain(item.domain), item.name) for item in proto.functions}
+    return _typed(proto.graph, _inferred(proto, ops).graph, {}, opset_versions(proto), others)
+
+
+def _inferred(proto: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> onnx.ModelProto:
+    """Return a model with the types that can be inferred, or those that it declares."""
     functions: dict[Key, InferenceFunction] = {}
     for key, opset in Model(b"", proto).uses:
         found = definition(*key, opset)
@@ -88,38 +95,36 @@ def _infer_op(infer: InferenceFunction, context: InferenceContext) -> None:
         infer(context)
 
 
-def typed_nodes(proto: onnx.ModelProto, typed: onnx.ModelProto) -> Iterator[TypedNode]:
-    """Yield the nodes of operators of ONNX and ONNX Runtime in a model's graph and bodies, given what `inferred` gives.
-
-    A node comes before those in its bodies.
-    """
-    return _typed(proto.graph, typed.graph, {}, opset_versions(proto))
-
-
 def _typed(
-    graph: onnx.GraphProto, typed: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto], opsets: Mapping[str, int]
+    graph: onnx.GraphProto,
+    typed: onnx.GraphProto,
+    outer: Mapping[str, onnx.TypeProto],
+    opsets: Mapping[str, int],
+    others: Set[Key],
 ) -> Iterator[TypedNode]:
     tensors = {item.name: onnx.helper.make_tensor_type_proto(item.data_type, item.dims) for item in graph.initializer}
     inferred = {item.name: item.type for item in (*typed.value_info, *typed.input, *typed.output)}
     values = {**outer, **tensors, **inferred}
     for index, (node, twin) in enumerate(zip(graph.node, typed.node, strict=True)):
-        inputs, outputs = (
-            tuple(spell(values[name]) if name in values else None for name in names)
-            for names in (node.input, node.output)
-        )
         key = key_of(node)
         opset = opsets.get(key[0], 1)
-        found = allowing(*key, opset, inputs, outputs)
-        if found:
-            yield TypedNode(graph, index, key, opset, found, inputs, outputs, values)
-        if node.op_type in WITH_BODIES:
+        if node.op_type in _WITH_BODIES:
             for attribute, other in zip(node.attribute, twin.attribute, strict=True):
                 if attribute.type == onnx.AttributeProto.GRAPH:
-                    yield from _typed(attribute.g, other.g, values, opsets)
+                    yield from _typed(attribute.g, other.g, values, opsets, others)
+        # ONNX Runtime turns Constant nodes into initializers, and has the operators with bodies for nearly every type.
+        elif node.op_type != "Constant" and key not in others:
+            inputs, outputs = (
+                tuple(spell(values[name]) if name in values else None for name in names)
+                for names in (node.input, node.output)
+            )
+            found = allowing(*key, opset, inputs, outputs)
+            if found:
+                yield TypedNode(graph, index, node, key, opset, found, inputs, outputs, values)
 
 
 def output_types(node: onnx.NodeProto, domain: str, opset: int, inputs: Types) -> Types:
     """Return the types of a node's outputs if its inputs are of these types; None where they cannot be inferred."""
     graph = one_node(bare(node), inputs, (None,) * len(node.output))
     proto = onnx.helper.make_model(graph, opset_imports=opset_ids({domain: opset}))
-    return next(typed_nodes(proto, inferred(proto, {}))).outputs
+    return next(typed_nodes(proto, {})).outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -49,8 +50,8 @@ def infer_types(proto: onnx.ModelProto, functions: Mapping[Key, InferenceFunctio
     lean = onnx.helper.make_graph(
         graph.node, graph.name, graph.input, graph.output, small, value_info=[*graph.value_info, *declared]
     )
+    model = onnx.helper.make_model(lean, functions=proto.functions, opset_imports=[])
     versions = {_DOMAIN: 1} | opset_versions(proto)
-    model = onnx.helper.make_model(lean, functions=proto.functions)
     # Every call registers schemas of its own, so that threads do not disturb one another.
     names = {key: f"operator_{next(_numbers)}" for key in functions}
     for node, opset in Model(b"", model).nodes():
@@ -60,19 +61,14 @@ def infer_types(proto: onnx.ModelProto, functions: Mapping[Key, InferenceFunctio
             node.domain, node.op_type = _DOMAIN, names[key]
         elif key[0] == ONNX_DOMAIN:
             node.domain = ""
-    del model.opset_import[:]
     model.opset_import.extend(opset_ids(versions))
-    registered: list[str] = []
-    try:
+    with contextlib.ExitStack() as registered:
         for key, name in names.items():
             schema = onnx.defs.OpSchema(name, _DOMAIN, 1)
             schema.set_type_and_shape_inference_function(functions[key])
             onnx.defs.register_schema(schema)
-            registered.append(name)
+            registered.callback(onnx.defs.deregister_schema, name, 1, _DOMAIN)
         return onnx.shape_inference.infer_shapes(model)
-    finally:
-        for name in registered:
-            onnx.defs.deregister_schema(name, 1, _DOMAIN)
 
 
 def opset_versions(owner: onnx.ModelProto) -> dict[str, int]:

@@ -25,7 +25,7 @@ from .._filling.filling import Filling, fill
 from .._models import model, resolution
 from .._models.model import ModelSource
 from .._ops import adoption, plugins, registry
-from .._ops.op import Op
+from .._ops.op import AnyOp, Op
 from .._ops.origin import source_line
 from .._schema import devices
 from .._schema.dtypes import spell_shape
@@ -145,88 +145,65 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         **kwargs: Any,
     ) -> None:
         """Load a model and create its session; see the class for the parameters."""
-        for name in kwargs.keys() - set(_OF_ONNXRUNTIME):
-            meant = did_you_mean(name, KEYWORDS)
-            raise InputError(f"InferenceSession got an unknown keyword {name!r}{meant}; it takes {', '.join(KEYWORDS)}")
-        if not isinstance(fill_missing, bool):
-            raise InputError(f"fill_missing is {fill_missing!r}; it must be True or False")
+        _check_keywords(fill_missing, kwargs)
         cuda_provider.check_available(providers)
         source = model.load(path_or_bytes)
         given = kwargs | {"fill_missing": True} if fill_missing else kwargs
         origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, given)
-        sess_options = session_options(sess_options)
-        engine = choose(engine)
-        if source.proto is None:
-            plugins.import_all()
-        in_libraries = library_ops(sess_options, registry.domains() | {domain for domain, _ in source.imports()})
-        resolution.import_plugins(source, in_libraries)
-        adopted, taken = adoption.adopted_ops(), adoption.taken_domains() | published_domains()
-        resolved = resolution.resolve(source, adopted, taken, in_libraries)
-        if sess_options is None:  # new options, so no library is registered in them
-            taken = set()
-        taken |= {domain for domain, _ in in_libraries}
-        if resolved.problems:
-            raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
+        options, engine = session_options(sess_options), choose(engine)
+        host, resolved, in_libraries = _hosting(source, options, engine)
         if fill_missing and source.proto is None:
             raise ModelError(
                 "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the "
                 "nodes of the model that it was made from"
             )
-        self._extensions: extensions.SessionHost | None = None
-        self._host: native.SessionHost | extensions.SessionHost
         kwargs |= cuda_provider.without_fallback(providers)
-        lists_nodes, filling, is_refused = source.proto is not None, Filling(source), False
-        del source  # which may be large
-
-        def refusal(error: Exception) -> BaseException:
-            # Not the error itself: its traceback refers to this function, and to the session that was refused.
-            nonlocal is_refused
-            is_refused = True
-            return explained(error, model.load(path_or_bytes), resolved, engine, filling, in_libraries)
-
-        for is_first in (True, False):
-            options = onnxruntime.SessionOptions() if sess_options is None else sess_options
-            ops = resolved.ops | filling.ops
-            if engine == "extensions":
-                others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
-                fresh = sess_options is None
-                self._host = self._extensions = extensions.SessionHost(options, filling.model, ops, others, fresh)
-                weakref.finalize(self, self._extensions.forget).atexit = False
-            else:
-                self._host = native.SessionHost(options, filling.model, ops, taken)
-            folder = filling.model.folder if not is_first or self._host.model is not filling.model else None
-            self._reading = functools.partial(reading_external_data, folder, options, sess_options is None)
-            create = functools.partial(super().__init__, self._host.model.source, options, **kwargs)
-            del self._host.model, filling.model
+        attempt = functools.partial(self._attempt, host, options, resolved.ops, providers, provider_options, kwargs)
+        filling = Filling(source)
+        refusal = attempt(filling)
+        if refusal is not None and fill_missing:
+            # A model that ONNX Runtime accepts lacks nothing, so only rejected models are examined.
+            filling = fill(source, resolved.ops, providers)
+            if filling.model is not source:
+                refusal = None  # its traceback refers to the session that was refused
+                refusal = attempt(filling)
+        if refusal is not None:
             try:
-                self._create(create, providers, provider_options, refusal)
-                break
-            except Exception:
-                # A model that ONNX Runtime accepts lacks nothing, so only rejected models are examined.
-                if not (is_first and fill_missing and is_refused):
-                    raise
-                found = model.load(path_or_bytes)
-                filling = fill(found, resolved.ops, providers)
-                if filling.model is found and not filling.untyped:
-                    raise
+                raise explained(refusal, source, resolved, engine, filling, in_libraries)
+            finally:
+                del refusal  # it refers to this frame
         if message := filling.message:
             warn(message, FilledNodeWarning)
         self._nodes = self._host.nodes
+        self._quiet_run = _quiet_run(self._sess_options)
         if devices.CUDA_PROVIDER in self.get_providers():
             cuda_provider.warn_copies(resolved.ops.values(), engine)
-        self._quiet_run: Any = None
-        if options.log_severity_level == _UNSET:
-            # The exception contains all that ONNX Runtime would print.
-            self._quiet_run = onnxruntime.RunOptions()
-            self._quiet_run.log_severity_level = _FATAL
-            # The default value. Without the entry, ONNX Runtime's run_with_iobinding throws and catches an exception in
-            # every run, which takes ten times as long as a short run itself.
-            self._quiet_run.add_run_config_entry("gpu_graph_id", "0")
         # In ORT format the ops are known once ONNX Runtime has created the nodes.
-        origin.ops = tuple(resolved.ops.values())
-        if not lists_nodes:
-            origin.ops = tuple({op: None for _, op in self._nodes})
+        origin.ops = tuple(resolved.ops.values() if source.proto else {op: None for _, op in self._nodes})
         self._watch(origin)
+
+    def _attempt(
+        self,
+        host: Callable[..., native.SessionHost | extensions.SessionHost],
+        given: Any,
+        ops: Mapping[model.Key, AnyOp],
+        providers: Any,
+        provider_options: Any,
+        kwargs: dict[str, Any],
+        filling: Filling,
+    ) -> Exception | None:
+        """Create the session for a model; return ONNX Runtime's error if it rejects the model."""
+        options = onnxruntime.SessionOptions() if given is None else given
+        self._host = host(options, filling.model, {**ops, **filling.ops})
+        self._extensions = self._host if isinstance(self._host, extensions.SessionHost) else None
+        if self._extensions is not None:
+            weakref.finalize(self, self._extensions.forget).atexit = False
+        source = self._host.model
+        folder = source.folder if isinstance(source.source, bytes) else None
+        self._reading = functools.partial(reading_external_data, folder, options, given is None)
+        create = functools.partial(super().__init__, source.source, options, **kwargs)
+        del self._host.model, source  # which may be large
+        return self._create(create, providers, provider_options)
 
     @classmethod
     def _made_from(cls, origin: Origin) -> InferenceSession:
@@ -240,13 +217,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             **origin.kwargs,
         )
 
-    def _create(
-        self,
-        create: Callable[..., None],
-        providers: Any,
-        provider_options: Any,
-        refusal: Callable[[Exception], BaseException],
-    ) -> None:
+    def _create(self, create: Callable[..., None], providers: Any, provider_options: Any) -> Exception | None:
+        """Call `create`; return ONNX Runtime's error if it rejects the model, and raise any other."""
         failure: BaseException | None = None
         with self._reading():
             try:
@@ -256,7 +228,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                     raise
                 failure = exceptions.take(str(error))
                 if failure is None:
-                    failure = cuda_provider.explained(error) or refusal(error)
+                    failure = cuda_provider.explained(error)
+                if failure is None:
+                    return error
         if failure is not None:
             try:
                 raise failure
@@ -273,11 +247,17 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         required = frozenset(item.name for item in inputs if not item.type.startswith("optional"))
         self._required = required if is_direct else None
         self._output_names = [item.name for item in self.get_outputs()]
+        return None
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does, with the same ops."""
         cuda_provider.check_available(providers)
-        self._create(super().set_providers, providers, provider_options, lambda error: error)
+        refusal = self._create(super().set_providers, providers, provider_options)
+        if refusal is not None:
+            try:
+                raise refusal
+            finally:
+                del refusal  # it refers to this frame
         self._origin = replace(self._origin, providers=providers, provider_options=provider_options)
 
     def _engine(self) -> str:
@@ -454,6 +434,62 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                 return failure
         note_mistyped(error, self.get_inputs(), feed)
         return error
+
+
+def _hosting(
+    source: model.Model, options: Any, engine: str
+) -> tuple[Callable[..., native.SessionHost | extensions.SessionHost], resolution.Resolution, set[model.Key]]:
+    """Return what makes the engine's part of a session, the ops of a model, and those that libraries compute.
+
+    The plug-ins that the model needs are imported.
+
+    Parameters
+    ----------
+    options : onnxruntime.SessionOptions or None
+        Those that were given.
+
+    Raises
+    ------
+    ModelError
+        The model does not match the declared ops.
+    """
+    if source.proto is None:
+        plugins.import_all()
+    in_libraries = library_ops(options, registry.domains() | {domain for domain, _ in source.imports()})
+    resolution.import_plugins(source, in_libraries)
+    adopted, taken = adoption.adopted_ops(), adoption.taken_domains() | published_domains()
+    resolved = resolution.resolve(source, adopted, taken, in_libraries)
+    if resolved.problems:
+        raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
+    if engine == "extensions":
+        others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
+        host = functools.partial(extensions.SessionHost, declared=others, fresh=options is None)
+        return host, resolved, in_libraries
+    if options is None:  # new options, so no library is registered in them
+        taken = set()
+    taken |= {domain for domain, _ in in_libraries}
+    return functools.partial(native.SessionHost, taken=taken), resolved, in_libraries
+
+
+def _check_keywords(fill_missing: Any, others: Mapping[str, Any]) -> None:
+    for name in others.keys() - set(_OF_ONNXRUNTIME):
+        meant = did_you_mean(name, KEYWORDS)
+        raise InputError(f"InferenceSession got an unknown keyword {name!r}{meant}; it takes {', '.join(KEYWORDS)}")
+    if not isinstance(fill_missing, bool):
+        raise InputError(f"fill_missing is {fill_missing!r}; it must be True or False")
+
+
+def _quiet_run(options: Any) -> Any:
+    """Return run options that print nothing; None if the session's options say what to print."""
+    if options.log_severity_level != _UNSET:
+        return None
+    # The exception contains all that ONNX Runtime would print.
+    quiet = onnxruntime.RunOptions()
+    quiet.log_severity_level = _FATAL
+    # The default value. Without the entry, ONNX Runtime's run_with_iobinding throws and catches an exception in every
+    # run, which takes ten times as long as a short run itself.
+    quiet.add_run_config_entry("gpu_graph_id", "0")
+    return quiet
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:

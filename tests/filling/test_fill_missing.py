@@ -115,6 +115,14 @@ def test_a_type_of_a_newer_definition_is_filled() -> None:
     assert session.run(None, {"x": x, "w": w})[0].tolist() == [[[2, 2]]]
 
 
+@pytest.mark.parametrize("opset", [11, 20])
+def test_a_function_of_another_opset_is_filled_if_its_operators_are_the_same(opset: int) -> None:
+    function = f'<domain: "fill", opset_import: ["": {opset}]> determinant (u) => (v) {{ v = Det (u) }}'
+    session, message = filled(parsed("main (double[n, n] x) => (double y) { y = fill.determinant (x) }" + function))
+    assert "Det-22(float64)" in message
+    assert session.run(None, {"x": 2 * np.eye(2)})[0] == 4
+
+
 @pytest.mark.filterwarnings("ignore::pyops.errors.FilledNodeWarning")
 @pytest.mark.parametrize(
     ("text", "message"),
@@ -326,17 +334,32 @@ def test_nodes_of_unknown_types_are_named() -> None:
     assert "unknown types: 'after'" in found.message
 
 
-def test_the_session_that_was_refused_is_destroyed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session_that_was_refused_is_destroyed_before_the_next_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
     refusals: list[weakref.ref[Exception]] = []  # their tracebacks refer to the session
-    explained = session_module.explained
+    living: list[int] = []
+    host = session_module.native.SessionHost
 
-    def remember(error: Exception, *rest: Any) -> BaseException:
+    def remember(error: Exception) -> None:
         refusals.append(weakref.ref(error))
-        return explained(error, *rest)
 
-    monkeypatch.setattr(session_module, "explained", remember)
+    def count(*arguments: Any, **options: Any) -> Any:
+        living.append(sum(error() is not None for error in refusals))
+        return host(*arguments, **options)
+
+    monkeypatch.setattr(session_module.cuda_provider, "explained", remember)
+    monkeypatch.setattr(session_module.native, "SessionHost", count)
     filled(parsed(DETERMINANT))
-    assert [error() for error in refusals] == [None]
+    assert len(refusals) == 1
+    assert living == [0, 0]
+
+
+def test_a_model_is_read_once_and_only_a_refusal_that_is_raised_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    load, loaded = session_module.model.load, []
+    monkeypatch.setattr(session_module.model, "load", lambda source: loaded.append(source) or load(source))
+    monkeypatch.setattr(session_module, "explained", lambda error, *rest: pytest.fail("explained"))
+    model = parsed(DETERMINANT).SerializeToString()
+    filled(model)
+    assert loaded == [model]
 
 
 def test_a_session_that_fills_is_pickled(x: NDArray[Any]) -> None:
