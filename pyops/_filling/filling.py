@@ -138,7 +138,10 @@ def fill(
     assert source.proto is not None
     chosen = onnxruntime.get_available_providers() if providers is None else providers
     names = frozenset(item if isinstance(item, str) else item[0] for item in chosen)
-    proto = _inlined(source.proto, ops) if source.proto.functions else source.proto
+    proto = onnx.ModelProto()
+    proto.CopyFrom(source.proto)
+    if proto.functions:
+        proto = _inlined(proto, ops)
     nodes = list(typed_nodes(proto, ops))
     untyped = [node.proto.name or node.proto.op_type for node in nodes if not node.is_typed]
     imported = opset_versions(proto).get(ONNX_DOMAIN, _UNIMPORTED), proto.ir_version
@@ -146,11 +149,7 @@ def fill(
     accepted = opset, newest_ir_version(imported[1])
     if accepted == imported and not missing:
         return Filling(source, untyped=untyped)
-    if proto is source.proto:
-        proto = onnx.ModelProto()
-        proto.CopyFrom(source.proto)
-        nodes = list(typed_nodes(proto, ops))
-    found, filled = _replace(proto, [nodes[index] for index in missing], opset, names)
+    found, filled = _replace(proto, missing, opset, names)
     versions = opset_versions(proto) | {ONNX_DOMAIN: opset} | ({DOMAIN: 1} if filled else {})
     del proto.opset_import[:]
     proto.opset_import.extend(opset_ids(versions))
@@ -160,12 +159,11 @@ def fill(
     return Filling(model, filled, found, untyped)
 
 
-def _inlined(source: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> onnx.ModelProto:
-    """Return a model without functions but those that the declared ops replace, which are left out."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(source)
+def _inlined(proto: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> onnx.ModelProto:
+    """Return a model with its functions inlined; those that the declared ops replace are left out of the given one."""
+    kept = [item for item in proto.functions if (full_domain(item.domain), item.name) not in ops]
     del proto.functions[:]
-    proto.functions.extend(item for item in source.functions if (full_domain(item.domain), item.name) not in ops)
+    proto.functions.extend(kept)
     functions = {(full_domain(item.domain), item.name, item.overload): item for item in proto.functions}
     owners = {key: Model(b"", onnx.ModelProto(functions=[item])) for key, item in functions.items()}
     called = {key: {(*key_of(node), node.overload) for node, _ in owner.nodes()} for key, owner in owners.items()}
@@ -196,13 +194,13 @@ def _align(function: onnx.FunctionProto, uses: Iterable[tuple[Key, int]], opset:
                 entry.version = opset
 
 
-def _find(nodes: Sequence[TypedNode], opset: int, providers: frozenset[str]) -> tuple[int, list[int]]:
-    """Return the version of ONNX's domain to run a model with, up to `opset`, and which nodes lack a kernel then."""
-    missing = [index for index, node in enumerate(nodes) if _is_missing(node, opset, providers)]
+def _find(nodes: Sequence[TypedNode], opset: int, providers: frozenset[str]) -> tuple[int, list[TypedNode]]:
+    """Return the version of ONNX's domain to run a model with, up to `opset`, and the nodes that lack a kernel then."""
+    missing = [node for node in nodes if _is_missing(node, opset, providers)]
     # ONNX Runtime may have kernels only for an older definition that differs from this one in nothing but types.
-    while renewed := [nodes[index].definition.version for index in missing if _is_renewed(nodes[index], opset)]:
+    while renewed := [node.definition.version for node in missing if _is_renewed(node, opset)]:
         older = max(renewed) - 1
-        still = [index for index, node in enumerate(nodes) if _is_missing(node, older, providers)]
+        still = [node for node in nodes if _is_missing(node, older, providers)]
         if len(still) >= len(missing):
             break
         opset, missing = older, still
