@@ -63,8 +63,8 @@ class Definition:
 
     Attributes
     ----------
-    inputs, outputs : tuple of (str, str)
-        The names, and the types or type parameters; the last one repeats.
+    inputs, outputs : tuple of str
+        The types or type parameters; the last one repeats.
     allowed : dict of str to set of str
         The types that a type parameter may be.
     text : str
@@ -74,20 +74,19 @@ class Definition:
     """
 
     version: int
-    inputs: tuple[tuple[str, str], ...]
-    outputs: tuple[tuple[str, str], ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
     allowed: Mapping[str, frozenset[str]]
     text: str
     schema: Any
 
     def bound(self, inputs: Types, outputs: Types) -> dict[str, set[str]]:
-        """Return the types that the type parameters, inputs and outputs of a node have, by name."""
+        """Return the types that the type parameters of a node have."""
         found: dict[str, set[str]] = {}
         for formals, types in ((self.inputs, inputs), (self.outputs, outputs)):
-            for (name, parameter), type in zip(_repeated(formals), types, strict=False):
+            for parameter, type in zip(_repeated(formals), types, strict=False):
                 if type is not None:
                     found.setdefault(parameter, set()).add(type)
-                    found.setdefault(name, set()).add(type)
         return found
 
     def allows(self, inputs: Types, outputs: Types) -> bool:
@@ -101,7 +100,7 @@ class Definition:
         return all(bound.get(name, set()) <= types for name, types in self.allowed.items())
 
 
-def _repeated(formals: Sequence[tuple[str, str]]) -> Iterable[tuple[str, str]]:
+def _repeated(formals: Sequence[str]) -> Iterable[str]:
     return itertools.chain(formals, itertools.repeat(formals[-1])) if formals else ()
 
 
@@ -145,8 +144,7 @@ def _known() -> dict[tuple[str, str], list[Any]]:
 
 def _define(schema: Any, given: Any) -> Definition:
     inputs, outputs = (
-        tuple((item.name, item.type_str if given else item.typeStr) for item in items)
-        for items in (schema.inputs, schema.outputs)
+        tuple(item.type_str if given else item.typeStr for item in items) for items in (schema.inputs, schema.outputs)
     )
     allowed = {item.type_param_str: frozenset(item.allowed_type_strs) for item in schema.type_constraints}
     attributes = [
@@ -161,7 +159,7 @@ def infer_bound(found: Definition, context: InferenceContext) -> None:
     given = range(context.get_num_inputs())
     types = [context.get_input_type(index) if context.has_input(index) else None for index in given]
     bound = found.bound(tuple(type and spell(type) for type in types), ())
-    for index, (_, parameter) in zip(range(context.get_num_outputs()), _repeated(found.outputs), strict=False):
+    for index, parameter in zip(range(context.get_num_outputs()), _repeated(found.outputs), strict=False):
         known = set(bound.get(parameter) or found.allowed.get(parameter) or {parameter})
         if len(known) == 1:
             context.set_output_type(index, type_proto(*known))

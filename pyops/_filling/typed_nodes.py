@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,7 +72,8 @@ def typed_nodes(proto: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> Iterator[Ty
         The declared ops of the model's nodes.
     """
     others = ops.keys() | {(full_domain(item.domain), item.name) for item in proto.functions}
-    return _typed(proto.graph, _inferred(proto, ops).graph, {}, opset_versions(proto), others)
+    found = _typed(proto.graph, _inferred(proto, ops).graph, {}, opset_versions(proto))
+    return (node for node in found if node.key not in others)
 
 
 def _inferred(proto: onnx.ModelProto, ops: Mapping[Key, AnyOp]) -> onnx.ModelProto:
@@ -96,11 +97,7 @@ def _infer_op(infer: InferenceFunction, context: InferenceContext) -> None:
 
 
 def _typed(
-    graph: onnx.GraphProto,
-    typed: onnx.GraphProto,
-    outer: Mapping[str, onnx.TypeProto],
-    opsets: Mapping[str, int],
-    others: Set[Key],
+    graph: onnx.GraphProto, typed: onnx.GraphProto, outer: Mapping[str, onnx.TypeProto], opsets: Mapping[str, int]
 ) -> Iterator[TypedNode]:
     tensors = {item.name: onnx.helper.make_tensor_type_proto(item.data_type, item.dims) for item in graph.initializer}
     inferred = {item.name: item.type for item in (*typed.value_info, *typed.input, *typed.output)}
@@ -111,9 +108,9 @@ def _typed(
         if node.op_type in _WITH_BODIES:
             for attribute, other in zip(node.attribute, twin.attribute, strict=True):
                 if attribute.type == onnx.AttributeProto.GRAPH:
-                    yield from _typed(attribute.g, other.g, values, opsets, others)
+                    yield from _typed(attribute.g, other.g, values, opsets)
         # ONNX Runtime turns Constant nodes into initializers, and has the operators with bodies for nearly every type.
-        elif node.op_type != "Constant" and key not in others:
+        elif node.op_type != "Constant":
             inputs, outputs = (
                 tuple(spell(values[name]) if name in values else None for name in names)
                 for names in (node.input, node.output)

@@ -157,8 +157,9 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
                 "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the "
                 "nodes of the model that it was made from"
             )
-        kwargs |= cuda_provider.without_fallback(providers)
-        attempt = functools.partial(self._attempt, host, options, resolved.ops, providers, provider_options, kwargs)
+        chosen = {"providers": providers, "provider_options": provider_options}
+        settings = chosen | kwargs | cuda_provider.without_fallback(providers)
+        attempt = functools.partial(self._attempt, host, options, resolved.ops, settings)
         filling = Filling(source)
         refusal = attempt(filling)
         if refusal is not None and fill_missing:
@@ -183,27 +184,20 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._watch(origin)
 
     def _attempt(
-        self,
-        host: Callable[..., native.SessionHost | extensions.SessionHost],
-        given: Any,
-        ops: Mapping[model.Key, AnyOp],
-        providers: Any,
-        provider_options: Any,
-        kwargs: dict[str, Any],
-        filling: Filling,
+        self, host: Callable[..., Any], given: Any, ops: Mapping[model.Key, AnyOp], settings: Any, filling: Filling
     ) -> Exception | None:
         """Create the session for a model; return ONNX Runtime's error if it rejects the model."""
         options = onnxruntime.SessionOptions() if given is None else given
-        self._host = host(options, filling.model, {**ops, **filling.ops})
+        self._host: native.SessionHost | extensions.SessionHost = host(options, filling.model, {**ops, **filling.ops})
         self._extensions = self._host if isinstance(self._host, extensions.SessionHost) else None
         if self._extensions is not None:
             weakref.finalize(self, self._extensions.forget).atexit = False
         source = self._host.model
         folder = source.folder if isinstance(source.source, bytes) else None
         self._reading = functools.partial(reading_external_data, folder, options, given is None)
-        create = functools.partial(super().__init__, source.source, options, **kwargs)
+        create = functools.partial(super().__init__, source.source, options, **settings)
         del self._host.model, source  # which may be large
-        return self._create(create, providers, provider_options)
+        return self._create(create, settings["providers"])
 
     @classmethod
     def _made_from(cls, origin: Origin) -> InferenceSession:
@@ -217,12 +211,12 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             **origin.kwargs,
         )
 
-    def _create(self, create: Callable[..., None], providers: Any, provider_options: Any) -> Exception | None:
+    def _create(self, create: Callable[[], None], providers: Any) -> Exception | None:
         """Call `create`; return ONNX Runtime's error if it rejects the model, and raise any other."""
         failure: BaseException | None = None
         with self._reading():
             try:
-                self._host.create(functools.partial(create, providers=providers, provider_options=provider_options))
+                self._host.create(create)
             except Exception as error:
                 if not exceptions.is_of_onnxruntime(error):  # from a kernel, or from the handler of a signal
                     raise
@@ -252,7 +246,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Recreate the session with other providers, as ``onnxruntime.InferenceSession`` does, with the same ops."""
         cuda_provider.check_available(providers)
-        refusal = self._create(super().set_providers, providers, provider_options)
+        refusal = self._create(functools.partial(super().set_providers, providers, provider_options), providers)
         if refusal is not None:
             try:
                 raise refusal
@@ -438,7 +432,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
 
 def _hosting(
     source: model.Model, options: Any, engine: str
-) -> tuple[Callable[..., native.SessionHost | extensions.SessionHost], resolution.Resolution, set[model.Key]]:
+) -> tuple[Callable[..., Any], resolution.Resolution, set[model.Key]]:
     """Return what makes the engine's part of a session, the ops of a model, and those that libraries compute.
 
     The plug-ins that the model needs are imported.

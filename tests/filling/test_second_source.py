@@ -60,7 +60,7 @@ def retyped(model: onnx.ModelProto) -> Iterator[tuple[onnx.ModelProto, list[str]
     types = {item.name: item.type.tensor_type.elem_type for item in model.graph.input}
     for parameter, allowed in found.allowed.items():
         formals = [*found.inputs, *[found.inputs[-1]] * len(node.input)] if found.inputs else []
-        names = [value for (_, of), value in zip(formals, node.input, strict=False) if of == parameter and value]
+        names = [value for of, value in zip(formals, node.input, strict=False) if of == parameter and value]
         if not names or not any(row and row.type_str in COMPARED for row in [from_onnx(types.get(names[0], 0))]):
             continue
         for type in sorted(allowed & COMPARED):
@@ -70,7 +70,7 @@ def retyped(model: onnx.ModelProto) -> Iterator[tuple[onnx.ModelProto, list[str]
                 if item.name in names:
                     item.type.tensor_type.elem_type = type_proto(type).tensor_type.elem_type
             del other.graph.value_info[:]
-            for item, (_, of) in zip(other.graph.output, found.outputs, strict=False):
+            for item, of in zip(other.graph.output, found.outputs, strict=False):
                 if of == parameter:
                     item.type.tensor_type.elem_type = type_proto(type).tensor_type.elem_type
             yield other, names, type
