@@ -120,8 +120,9 @@ _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     ),
     (
         re.compile(r"Exporting the operator '(?P<name>[\w:.]+)' to ONNX opset version (?P<opset>\d+) is not"),
-        "the TorchScript exporter has no translation of {name} for opset {opset}; register one before the export: "
-        'exporters.register_translation("{name}", op), or export with another opset_version'.format,
+        "nothing translates {name} for opset {opset}: the TorchScript exporter has no translation of its own, and none "
+        'is registered that takes this call; register one before the export: exporters.register_translation("{name}", '
+        "op), or export with another opset_version".format,
     ),
     (
         re.compile(r"No (schema|Op) registered for '?(?P<name>[\w.:]*\w)"),

@@ -42,13 +42,12 @@ def op_translation(target: OpOverload, op: Op[..., Any]) -> Callable[..., Any]:
     def translation(*args: Any, **kwargs: Any) -> Any:
         # torch omits arguments that equal its defaults, from which the Op's may differ.
         values = {item.name: item.default for item in arguments if item.has_default}
-        given = {**dict(zip((item.name for item in arguments), args, strict=False)), **kwargs}
-        values |= given
+        values |= {**dict(zip((item.name for item in arguments), args, strict=False)), **kwargs}
         for item in arguments:
-            if item in inputs or item.name in attributes or item.name not in given or given[item.name] == item.default:
+            if item in inputs or item.name in attributes or values[item.name] == item.default:
                 continue
             raise ExportError(
-                f"{qualified_name(target)}: the model passes {item.name}={given[item.name]!r}, which "
+                f"{qualified_name(target)}: the model passes {item.name}={values[item.name]!r}, which "
                 f"{op.signature} does not take; declare an attribute {item.name!r}"
             )
         tensors: list[Any] = []

@@ -345,7 +345,7 @@ def emit_call(recorder: Any, function: OnnxFunction[..., Any], arguments: Mappin
 @contextmanager
 def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
     """Context manager: yield a list of the nodes emitted in the block, which are emitted as in torch's exporter."""
-    recorder = _recorder(opset_version)
+    recorder = _recorder_class()(Opset("", opset_version), {})
     with evaluator.default_as(recorder):
         yield recorder.nodes
 
@@ -369,7 +369,3 @@ def _recorder_class() -> Any:
 
     assert callable(_building.OpRecorder._call_op)
     return _building.OpRecorder
-
-
-def _recorder(opset_version: int) -> Any:
-    return _recorder_class()(Opset("", opset_version), {})

@@ -1,9 +1,8 @@
-"""Translations as symbolic functions of TorchScript, which read their arguments from values of its graph."""
+"""Translations as a symbolic function of TorchScript, which reads their arguments from values of its graph."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx_ir
@@ -16,182 +15,138 @@ from .._lowering.opset_check import check_opset
 from .._lowering.translations import no_translation_error
 from .._torch.operators import as_exported
 from .._torch_private.exporter import element_type, recorded_nodes
-from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments, spell
-from .._torch_private.torchscript import fake_outputs, installed_symbolics, is_graph_value
-from .._torch_private.trees import flatten, replace_leaves
-from ..errors import ExportError
-from .tracing import OPERATOR, TracedCalls
+from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments
+from .._torch_private.torchscript import fake_types, is_graph_value
+from .._torch_private.trees import flatten, replace_leaves, unflatten
+from .tracing import OPERATOR, Call
 
 _DOMAIN = "pyops.translated"
 
-# TorchScript traces torch.inverse as torch.linalg.inv, which it calls, and cuts off a last underscore.
-_TRACED_AS = {
-    "aten::inverse": "aten::linalg_inv",
-    "aten::__lshift__": "aten::__lshift_",
-    "aten::__rshift__": "aten::__rshift_",
-}
+# TorchScript traces torch.inverse as an operator that it calls.
+_TRACED_AS = {"aten::linalg_inv": "aten::inverse"}
 
 
 class Symbolics:
-    """The symbolic functions of one export.
+    """The symbolic function of one export.
 
     Each call emits one node with its own op type; what the translation emits is stored as the function of that type.
     """
 
-    def __init__(self, table: Mapping[OpOverload, Callable[..., Any]], opset_version: int, traced: TracedCalls) -> None:
-        self._table = {qualified_name(target): (target, translation) for target, translation in table.items()}
+    def __init__(
+        self, table: Mapping[OpOverload, Callable[..., Any]], opset_version: int, calls: Sequence[Call]
+    ) -> None:
+        self._translations = {qualified_name(target): translation for target, translation in table.items()}
+        self._overloads: dict[str, list[OpOverload]] = {}
+        for target in table:
+            self._overloads.setdefault(qualified_name(target).partition(".")[0], []).append(target)
         self._opset_version = opset_version
-        self._traced = traced
-        self._own: Mapping[str, Callable[..., Any]] = {}
+        self._calls = calls
         self._functions: list[onnx_ir.Function] = []
 
-    @contextmanager
-    def installed(self) -> Iterator[None]:
-        """Context manager: make TorchScript's exporter use the symbolic functions."""
-        names: dict[str, list[OpOverload]] = {}
-        for target, _ in self._table.values():
-            names.setdefault(qualified_name(target).partition(".")[0], []).append(target)
-        for alias, traced_as in _TRACED_AS.items():
-            if alias in names:
-                names.setdefault(traced_as, names[alias])
-        functions = {name: self._symbolic(name, targets) for name, targets in names.items()}
-        with installed_symbolics({**functions, OPERATOR: self._traced_call}, self._opset_version) as own:
-            self._own = own
-            yield
+    def __call__(self, g: Any, inputs: Sequence[Any]) -> Any:
+        """Emit a node for the call that TorchScript converts; return NotImplemented to leave it to torch."""
+        kind = g.original_node.kind()
+        call = self._traced_call(*inputs) if kind == OPERATOR else self._call(kind, inputs)
+        function = self._function(call) if call else None
+        if call is None or function is None:
+            return NotImplemented
+        given = filter(is_graph_value, flatten(call.arguments))
+        emitted = g.op(f"{_DOMAIN}::{function.name}", *given, outputs=len(function.outputs))
+        values = emitted if isinstance(emitted, tuple) else (emitted,)
+        traced = [item.type() for item in g.original_node.outputs()]
+        listed = traced[0].kind() == "ListType"
+        if listed:
+            traced = [torch.TensorType.create_from_tensor(item) for item in call.outputs]
+        for value, known in zip(values, _types(call, traced), strict=False):
+            value.setType(known)
+        if listed:
+            return g.op("prim::ListConstruct", *values).setType(torch.ListType(torch.TensorType.get()))
+        return values
 
     def inline_translations(self, model: onnx_ir.Model) -> None:
         """Replace the emitted nodes in the exported model by the nodes of their translations."""
         for function in self._functions:
             for node in function.all_nodes():
                 model.opset_imports.setdefault(node.domain, node.version or 1)
-        for function in self._functions:
             function.opset_imports.update(model.opset_imports)
             model.functions[function.identifier()] = function
         InlinePass(lambda function: function.domain == _DOMAIN)(model)
         model.opset_imports.pop(_DOMAIN, None)
 
-    def _symbolic(self, name: str, targets: Sequence[OpOverload]) -> Callable[..., Any]:
-        def symbolic(g: Any, *inputs: Any, **attributes: Any) -> Any:
-            target = next((item for item in targets if _fits(schema_arguments(item), inputs)), None)
-            result = NotImplemented if target is None else self._translated(g, target, inputs)
-            if result is not NotImplemented:
-                return result
-            if name in self._own:
-                return self._own[name](g, *inputs, **attributes)
-            raise ExportError(
-                f"no registration for {name} takes a call with these {len(inputs)} arguments, and torch's TorchScript "
-                f"exporter has no translation of its own; registered: {', '.join(map(spell, targets))}"
-            )
+    def _traced_call(self, tensors: Any, number: Any) -> Call:
+        call = self._calls[_constant(number)]
+        return Call(call.target, replace_leaves(call.arguments, tensors.node().inputs()), call.result)
 
-        return symbolic
+    def _call(self, kind: str, inputs: Sequence[Any]) -> Call | None:
+        """Return the call of an operator with a translation, or None if no overload takes the inputs."""
+        names = (kind, kind.removesuffix("_"), _TRACED_AS.get(kind, ""))
+        for target in (target for name in names for target in self._overloads.get(name, ())):
+            declared = schema_arguments(target)
+            # TorchScript does not say which overload is called.
+            if len(declared) == len(inputs) and all(map(_takes, declared, inputs)):
+                return Call(target, _arguments(declared, inputs))
+        return None
 
-    def _translated(self, g: Any, target: OpOverload, inputs: Sequence[Any]) -> Any:
-        outputs = list(g.original_node.outputs())
-        args, kwargs = _arguments(schema_arguments(target), inputs)
-        if outputs[0].type().kind() == "ListType":
-            return _packed(g, self._emit(g, target, args, kwargs, []))
-        values = self._emit(g, target, args, kwargs, [(item.type().dtype(), item.type().dim()) for item in outputs])
-        return values[0] if isinstance(values, tuple) and len(values) == 1 else values
-
-    def _traced_call(self, g: Any, tensors: Any, number: Any) -> Any:
-        call = self._traced.calls[_constant(number)]
-        args, kwargs = replace_leaves(call.arguments, tensors.node().inputs())
-        values = self._emit(g, call.target, args, kwargs, [(item.dtype, item.dim()) for item in call.outputs])
-        if values is NotImplemented:
-            raise no_translation_error(call.target)
-        return _packed(g, values)
-
-    def _emit(
-        self, g: Any, target: OpOverload, args: Any, kwargs: Any, traced: Sequence[tuple[torch.dtype, int | None]]
-    ) -> Any:
-        """Emit a node; return a tuple of values, or NotImplemented.
-
-        Parameters
-        ----------
-        traced
-            Dtype and rank of each output, as far as TorchScript knows them.
-        """
-        given = [leaf for leaf in flatten((args, kwargs)) if is_graph_value(leaf)]
-        name = self._add_function(target, args, kwargs, given)
-        if name is NotImplemented:
-            return NotImplemented
-        emitted = g.op(f"{_DOMAIN}::{name}", *given, outputs=len(self._functions[-1].outputs))
-        values = emitted if isinstance(emitted, tuple) else (emitted,)
-        try:
-            types = fake_outputs(target, args, kwargs)
-        except Exception:  # the fake needs a size that may change between runs, or the rank of an input is not known
-            types = [(dtype, (None,) * rank) for dtype, rank in traced if dtype is not None and rank is not None]
-        for value, (dtype, shape) in zip(values, types, strict=False):
-            value.setType(torch.TensorType.get().with_dtype(dtype).with_sizes(list(shape)))
-        return values
-
-    def _add_function(self, target: OpOverload, args: Any, kwargs: Any, given: Sequence[Any]) -> Any:
-        """Store what the translation emits as a function of `given`, and return its name, or NotImplemented."""
-        inputs = [_ir_value(f"input_{i}", value) for i, value in enumerate(given)]
-        emitted_args = replace_leaves((args, kwargs), inputs, is_graph_value)
-        dtypes = [element_type(leaf) for leaf in flatten(emitted_args) if _is_dtype(leaf)]
-        ir_args, ir_kwargs = replace_leaves(emitted_args, dtypes, _is_dtype)
+    def _function(self, call: Call) -> onnx_ir.Function | None:
+        """Return what the translation emits as a function of the graph values in the arguments, or None if nothing."""
+        name = qualified_name(call.target)
+        leaves = [_in_translation(leaf) for leaf in flatten(call.arguments)]
+        args, kwargs = unflatten(call.arguments, leaves)
         with recorded_nodes(self._opset_version) as nodes, called_as_nodes():
-            result = self._table[qualified_name(target)][1](*ir_args, **ir_kwargs)
+            result = self._translations[name](*args, **kwargs)
+        if result is NotImplemented and call.outputs:
+            raise no_translation_error(call.target)
         if result is NotImplemented:
-            return NotImplemented
-        check_returned(target, result)
+            return None
+        check_returned(call.target, result)
+        inputs = [leaf for leaf in leaves if isinstance(leaf, onnx_ir.Value)]
         outputs = list(result) if isinstance(result, (list, tuple)) else [result]
-        name = f"{qualified_name(target).partition('::')[2].replace('.', '_')}_{len(self._functions)}"
-        graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, name=name)
-        check_opset(f"the translation of {qualified_name(target)}", graph.all_nodes(), None, self._opset_version)
-        self._functions.append(onnx_ir.Function(_DOMAIN, name, graph=graph, attributes=[]))
-        return name
+        check_opset(f"the translation of {name}", nodes, None, self._opset_version)
+        unique = f"{name.partition('::')[2].replace('.', '_')}_{len(self._functions)}"
+        graph = onnx_ir.Graph(inputs, outputs, nodes=nodes, name=unique)
+        self._functions.append(onnx_ir.Function(_DOMAIN, unique, graph=graph, attributes=[]))
+        return self._functions[-1]
 
 
-def _packed(g: Any, values: Any) -> Any:
-    if values is NotImplemented:
-        return values
-    return g.op("prim::ListConstruct", *values).setType(torch.ListType(torch.TensorType.get()))
+def _types(call: Call, traced: Sequence[Any]) -> list[torch.JitType]:
+    """Return the types of a call's outputs, with the sizes that are the same in every run, or of those traced."""
+    try:
+        return fake_types(call.target, *call.arguments)
+    except Exception:  # the fake needs a size that may change between runs, or the rank of an input is not known
+        return [item.with_sizes([None] * item.dim()) for item in traced if item.dim() is not None]
 
 
-def _ir_value(name: str, value: Any) -> onnx_ir.Value:
-    """Return the ONNX value that stands for a graph value in a translation."""
-    if value.type().kind() != "TensorType":
-        return onnx_ir.Value(name=name)
-    dtype, sizes = value.type().dtype(), value.type().varyingSizes()
+def _in_translation(leaf: Any) -> Any:
+    """Return an argument as a translation gets it: an ONNX value for a graph value, an ONNX type for a dtype."""
+    if isinstance(leaf, torch.dtype):
+        return element_type(leaf)
+    if not is_graph_value(leaf):
+        return leaf
+    if leaf.type().kind() != "TensorType":
+        return onnx_ir.Value(name=leaf.debugName())
+    dtype, sizes = leaf.type().dtype(), leaf.type().varyingSizes()
     return onnx_ir.Value(
-        name=name,
+        name=leaf.debugName(),
         type=None if dtype is None else onnx_ir.TensorType(element_type(dtype)),
         shape=None if sizes is None else onnx_ir.Shape(sizes),
     )
 
 
-def _is_dtype(leaf: Any) -> bool:
-    return isinstance(leaf, torch.dtype)
-
-
-def _fits(declared: Sequence[Argument], inputs: Sequence[Any]) -> bool:
-    """Return whether values are arguments of an overload; TorchScript does not say which overload is called."""
-    if len(declared) != len(inputs):
-        return False
-    for item, value in zip(declared, inputs, strict=True):
-        if _is_none(value):
-            fitting = "Optional" in item.type
-        elif item.is_tensor:
-            fitting = item.is_tensor_list == (value.node().kind() == "prim::ListConstruct")
-        else:
-            number = _constant(value)
-            scalar = not isinstance(number, list) if number is not value else value.type().dim() in (0, None)
-            fitting = "List" in item.type or scalar
-        if not fitting:
-            return False
-    return True
+def _takes(item: Argument, value: Any) -> bool:
+    if _is_none(value):
+        return "Optional" in item.type
+    if item.is_tensor:
+        return bool(item.is_tensor_list == (value.node().kind() == "prim::ListConstruct"))
+    return "List" in item.type or bool(value.type().kind() == "TensorType" and value.type().dim() in (0, None))
 
 
 def _arguments(declared: Sequence[Argument], inputs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Convert graph values to the positional and keyword arguments of an operator."""
     values = [_argument(item, value) for item, value in zip(declared, inputs, strict=True)]
-    tensors = [value for item, value in zip(declared, values, strict=True) if item.is_tensor and is_graph_value(value)]
-    if any(is_graph_value(_number(value)) for value in tensors):
-        # Next to a tensor, a constant scalar is a Python number that the tracer wrapped.
-        values = [_number(value) if is_graph_value(value) else value for value in values]
-    return as_exported(declared, values)
+    numbers = [_number(value) for value in values]
+    tensors = [number for item, number in zip(declared, numbers, strict=True) if item.is_tensor]
+    # Next to a tensor, a constant scalar is a Python number that the tracer wrapped.
+    return as_exported(declared, numbers if any(map(is_graph_value, tensors)) else values)
 
 
 def _argument(item: Argument, value: Any) -> Any:
@@ -200,13 +155,11 @@ def _argument(item: Argument, value: Any) -> Any:
     if item.is_tensor:
         return list(value.node().inputs()) if item.is_tensor_list else value
     number = _constant(value)
-    if item.is_dtype and isinstance(number, int):
-        return JitScalarType(number).dtype()
-    return bool(number) if "bool" in item.type and isinstance(number, int) else number
+    return JitScalarType(number).dtype() if item.is_dtype and isinstance(number, int) else number
 
 
 def _number(value: Any) -> Any:
-    found = _constant(value)
+    found = _constant(value) if is_graph_value(value) else value
     return value if isinstance(found, list) else found
 
 

@@ -128,7 +128,8 @@ def test_an_operator_that_the_torchscript_exporter_lacks(model):
     translations._translations.clear()  # what was registered before changes nothing
     error = refusal(model, lambda x: torch.lgamma(x), dynamo=False)
     assert str(error) == (
-        "the TorchScript exporter has no translation of aten::lgamma for opset 20; register one before the export: "
+        "nothing translates aten::lgamma for opset 20: the TorchScript exporter has no translation of its own, and "
+        "none is registered that takes this call; register one before the export: "
         'exporters.register_translation("aten::lgamma", op), or export with another opset_version'
     )
     assert "Exporting the operator 'aten::lgamma' to ONNX opset version 20 is not" in str(error.__cause__)

@@ -69,7 +69,7 @@ def test_types_without_a_kernel_are_left_to_torch(export, model):
 
 
 def test_a_type_that_torch_has_no_way_with_either(model):
-    with pytest.raises(exporters.ExportError, match="no registration for aten::linalg_inv takes a call"):
+    with pytest.raises(exporters.ExportError, match=r"nothing translates aten::linalg_inv .*takes this call"):
         exporters.export(model(torch.linalg.inv), (torch.eye(2, dtype=torch.complex64),), dynamo=False)
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from onnxscript import opset18
+from torch.onnx._internal.torchscript_exporter import registration, utils
 
 import exporters
-from exporters._torch_private.torchscript import _symbolics
 from pyops import onnx_op, shapes
 
 pytestmark = pytest.mark.usefixtures("own_registrations")
@@ -46,9 +46,9 @@ def double():
 
 
 def symbolics():
-    """Every symbolic function that torch has."""
-    registry, _ = _symbolics()
-    return {name: dict(group._functions._merged) for name, group in registry._registry.items()}
+    """How torch runs symbolic functions, and each one that it has."""
+    found = {name: dict(group._functions._merged) for name, group in registration.registry._registry.items()}
+    return utils._run_symbolic_function, found
 
 
 def test_nothing_stays_registered(double, model):
@@ -85,7 +85,7 @@ def test_other_peoples_symbolics_stay(double, model):
         assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
         exporters.register_translation("aten::gelu", lambda x, *, approximate="none": exporters.opset("ours").Gelu(x))
         assert op_types(export(net, (torch.ones(2),))) == [("ours", "Gelu")]
-        assert _symbolics()[0].get_function_group("aten::gelu").get(20) is gelu
+        assert registration.registry.get_function_group("aten::gelu").get(20) is gelu
         exporters.register_translation("aten::gelu", lambda x, *, approximate="none": NotImplemented)
         assert op_types(export(net, (torch.ones(2),))) == [("theirs", "Gelu")]
     finally:
@@ -151,7 +151,7 @@ def test_torch_says_what_it_does_not_take(double, model):
 
 def test_no_warning_of_missing_shapes(double, model, capfd):
     exporters.register_contrib_ops()
-    net = model(lambda x: double(torch.linalg.inv(x)) + torch.nn.functional.gelu(x).tril())
+    net = model(lambda x: double(torch.linalg.inv(x)) + torch.nn.functional.gelu(x).tril() + x.int() % 2)
     export(net, (torch.eye(3),), **BATCH)
     assert "shape inference" not in capfd.readouterr().err
 
@@ -165,6 +165,22 @@ def test_inverse(model, torch_op):
         program = exporters.export(net, (x,), dynamo=dynamo, verbose=False)
         assert op_types(program) == [("com.microsoft", "Inverse")]
         assert exporters.verify(net, (x,), program).ok
+
+
+def test_a_registration_of_the_operator_itself_comes_first(model):
+    exporters.register_translation("aten::inverse", lambda x: exporters.opset("some").Other(x))
+    exporters.register_translation("aten::linalg_inv", lambda x: exporters.opset("some").Itself(x))
+    program = export(model(lambda x: torch.linalg.inv(x)), (torch.eye(2),))
+    assert op_types(program) == [("some", "Itself")]
+
+
+@pytest.mark.parametrize(
+    ("torch_op", "call"),
+    [("aten::relu", lambda x: torch.relu_(x + 1) * 2), ("aten::__lshift__.Scalar", lambda x: (x + 1).int() << 1)],
+)
+def test_names_that_end_with_an_underscore(model, torch_op, call):
+    exporters.register_translation(torch_op, lambda x, *rest: exporters.opset("some").Ours(x))
+    assert ("some", "Ours") in op_types(export(model(call), (torch.ones(2),)))
 
 
 def test_overloads_and_arguments(model):
@@ -234,19 +250,18 @@ def test_an_argument_returned_as_it_is(model):
 
 def test_a_call_that_no_registration_takes(model):
     exporters.register_translation("aten::lgamma", lambda x: NotImplemented)
-    with pytest.raises(exporters.ExportError, match=r"no registration for aten::lgamma takes a call"):
+    with pytest.raises(exporters.ExportError, match=r"nothing translates aten::lgamma .*that takes this call"):
         export(model(lambda x: torch.lgamma(x)), (torch.ones(2),))
 
 
-def test_a_call_without_tensors_is_refused(model):
+def test_a_call_without_tensors_is_no_constant(model):
     def noise(*, n: int) -> NDArray[np.float32]:
         return np.random.rand(n).astype(np.float32)
 
     torch_noise = register(noise, "traced::Noise", lambda *, n: shapes.TensorSpec((n,), np.float32))
-    with pytest.raises(
-        exporters.ExportError, match=r"called without a tensor, so TorchScript .* leave out dynamo=False"
-    ):
-        export(model(lambda x: x + torch_noise(n=2)), (torch.ones(2),))
+    x = torch.zeros(2)
+    program = export(model(lambda x: x + torch_noise(n=2)), (x,))
+    assert not torch.equal(program(x)[0], program(x)[0])
 
 
 def test_a_custom_operator_that_its_translation_leaves_to_torch(double, model):
@@ -283,6 +298,13 @@ def test_what_no_model_returns(model, result):
     message = f"the model returns a {type(result).__name__}; .*tensors and numbers.*return those, or leave it out"
     with pytest.raises(exporters.ExportError, match=message):
         export(model(lambda x: (x * 2, result)), (torch.ones(2),))
+
+
+def test_names_of_nested_arguments(model):
+    net = model(lambda x, *rest, **more: x + rest[0] + rest[1]["deep"][0] + more["last"])
+    x = torch.ones(2)
+    program = export(net, (x, x, {"deep": [x]}), kwargs={"last": x})
+    assert [item.name for item in program.model.graph.inputs] == ["x", "rest_0", "rest_1_deep_0", "last"]
 
 
 class Scaled(torch.nn.Module):
@@ -420,7 +442,10 @@ def test_shared_weights_and_modes(double):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dynamic_shapes": ({0: "batch"},)}, "does not take dynamic_shapes; pass dynamic_axes and input_names"),
+        (
+            {"dynamic_shapes": ({0: "batch"},)},
+            "does not take dynamic_shapes; leave .*pass dynamic_axes and input_names",
+        ),
         ({"report": True, "profile": True}, "does not take report, profile"),
         ({"opset_version": 21}, r"supports opset 7 to 20, not 21; leave out dynamo=False"),
     ],
