@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Interpreter, Node
 
 from pyops._progress import step
@@ -61,11 +62,11 @@ def check_program(
         return "the model draws random numbers"
     step("comparing the captured program")
     try:
-        expected = _results(model, model, args, kwargs)
+        expected = _run_model(model, args, kwargs)
     except Exception as error:  # the model's code may raise anything
         return f"the model does not run on the example arguments: {summary(error)}"
     try:
-        actual = _run(program, Interpreter if drafted else ProgramRun, args, kwargs)
+        actual = _run_program(program, Interpreter if drafted else ProgramRun, args, kwargs)
     except Exception as error:  # torch may raise anything
         raise UnfaithfulError(f"the captured program fails where the model does not: {summary(error)}") from None
     names = [f"output {index}" for index in range(max(len(expected), len(actual)))]
@@ -73,7 +74,7 @@ def check_program(
     wrong = [item for item in allow_rounding(reports, program, args, kwargs) if not item.ok]
     if not wrong:
         return ""
-    if not all(item.ok for item in compare(0, names, expected, _results(model, model, args, kwargs))):
+    if not all(item.ok for item in compare(0, names, expected, _run_model(model, args, kwargs))):
         return "the model computes other values in each run"
     raise UnfaithfulError(
         "the captured program does not compute what the model does for the example arguments: "
@@ -91,7 +92,7 @@ def allow_rounding(
     if all(item.ok for item in reports) or any(item.problem for item in reports) or _is_large(program):
         return reports
     try:
-        own, precise = (_run(program, kind, args, kwargs) for kind in (ProgramRun, _PreciseRun))
+        own, precise = (_run_program(program, kind, args, kwargs) for kind in (ProgramRun, _PreciseRun))
         differences = [difference(*pair).absolute for pair in zip(own, precise, strict=True)]
     except Exception:  # operators of users may not take float64
         return reports
@@ -137,22 +138,37 @@ def _wide(leaf: Any) -> Any:
     return leaf.to(wide) if isinstance(leaf, torch.Tensor) else wide
 
 
-def _run(
+def lifted_inputs(program: torch.export.ExportedProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Return the inputs of a program's graph: copies of its state and constants, and the arguments."""
+    held, given = {**program.state_dict, **program.constants}, iter(flatten((args, dict(kwargs))))
+    specs = program.graph_signature.input_specs
+    state = clone_tensors([held.get(str(spec.target)) for spec in specs])
+    return [next(given) if spec.kind is InputKind.USER_INPUT else item for spec, item in zip(specs, state, strict=True)]
+
+
+def _run_program(
     program: torch.export.ExportedProgram, kind: type[Interpreter], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Array]:
-    module: Any = program.module()
-    return _results(module, lambda *given, **keywords: kind(module).run(*flatten((given, keywords))), args, kwargs)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        outputs = kind(program.graph_module).run(*lifted_inputs(program, args, kwargs))
+        specs = program.graph_signature.output_specs
+        return [item for item, spec in zip(outputs, specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT]
+
+    return _results(run, args, kwargs)
 
 
-def _results(
-    module: torch.nn.Module, run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> list[Array]:
-    """Return what a run of a module on copies of the arguments computes, as arrays, and undo what it changes."""
+def _run_model(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array]:
+    with unchanged_attributes(model, parameters=True):
+        return _results(model, args, kwargs)
+
+
+def _results(run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array]:
+    """Return what a function computes for copies of the arguments, as arrays; restore the random states."""
     given = tensor_leaves((args, dict(kwargs)))
     copies = [item.detach().clone().requires_grad_(item.requires_grad) for item in given]
     positional, keywords = replace_leaves((args, dict(kwargs)), copies)
-    devices = {item.device for item in (*module.parameters(), *given) if item.device.type == "cuda"}
-    with warnings.catch_warnings(), torch.random.fork_rng(devices), unchanged_attributes(module, parameters=True):
+    devices = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
+    with warnings.catch_warnings(), torch.random.fork_rng(devices):
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         return to_onnx_outputs(clone_tensors(run(*positional, **keywords)))

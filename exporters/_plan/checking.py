@@ -17,7 +17,7 @@ from pyops._tolerances import WIDE_TOLERANCES
 
 from .._arguments import to_onnx_outputs
 from .._capture.calls import mark_of
-from .._capture.comparison import ProgramRun
+from .._capture.comparison import ProgramRun, lifted_inputs
 from .._capture.failures import summary
 from .._capture.interception import target_of
 from .._capture.preparation import Example
@@ -80,9 +80,7 @@ def distinct_calls(plan: Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any])
     graph = functional_graph(plan.captured)
     args, kwargs = (args, kwargs) if args or kwargs else graph.example_inputs
     found: dict[Any, DistinctCall] = {}
-    module = graph.module()
-    assert isinstance(module, torch.fx.GraphModule)
-    _Recorder(module, left, found).run(*flatten((args, dict(kwargs))))
+    _Recorder(graph.graph_module, left, found).run(*lifted_inputs(graph, args, kwargs))
     return list(found.values())
 
 
