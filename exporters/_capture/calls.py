@@ -5,13 +5,15 @@ When torch decomposes a node, the parts keep its custom metadata, so each call s
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import linecache
 import re
 import sysconfig
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
@@ -86,6 +88,12 @@ def calling_place() -> Place:
     """Return the running line of the user's code in a capture, chosen as by `source_line`."""
     stack = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
     return innermost(itertools.takewhile(lambda frame: frame[0] not in ENTRIES, stack))
+
+
+def definition_place(function: Callable[..., Any]) -> Place:
+    """Return where a function or method is defined."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code else NOWHERE
 
 
 def calling_line() -> str:

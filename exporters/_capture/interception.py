@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
 import torch
@@ -20,9 +20,9 @@ from torch.overrides import TorchFunctionMode
 
 from .._torch.operators import find_overload
 from .._torch_private.operators import OpOverload, promise, qualified_name, schema_arguments, spell
-from .._torch_private.tracing import failed_evaluations
+from .._torch_private.tracing import failed_evaluations, script_calls
 from .._torch_private.trees import replace_leaves, tensor_leaves
-from .calls import LINE, Place, calling_line, calling_place
+from .calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
 from .questions import QUESTIONS
 from .sizes import SizeCondition, recorded_conditions
 
@@ -51,6 +51,7 @@ class Interception(TorchFunctionMode):
 
     def __enter__(self) -> Self:
         self._entered.enter_context(failed_evaluations(self._record))
+        self._entered.enter_context(script_calls(_annotating_script))
         self.conditions = self._entered.enter_context(recorded_conditions())
         super().__enter__()  # type: ignore[no-untyped-call] # torch has no types for it
         return self
@@ -69,7 +70,8 @@ class Interception(TorchFunctionMode):
         exporting = self._tracing or (torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling())
         if not exporting:
             return func(*args, **kwargs)
-        with preserve_node_meta(), annotate({LINE: calling_line()}):
+        line = calling_line()
+        with preserve_node_meta(), annotate({LINE: line} if line else {}):  # without one, that of a scripted module
             replacement = _REPLACEMENTS.get(func) if self._replacing else None
             result = replacement(*args, **kwargs) if replacement else NotImplemented
             if result is not NotImplemented:
@@ -81,6 +83,13 @@ class Interception(TorchFunctionMode):
                 if func in QUESTIONS:
                     self._record(error)
                 raise
+
+
+@contextmanager
+def _annotating_script(method: Any) -> Iterator[None]:
+    """Context manager: annotate nodes with the line that calls a scripted module, or else with where that begins."""
+    with preserve_node_meta(), annotate({LINE: calling_line() or spell_place(definition_place(method))}):
+        yield
 
 
 _NAMESPACE = "pyops_capture"

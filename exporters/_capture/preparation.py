@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .._torch_private.operators import OpOverload
-from .._torch_private.tracing import unvalidated_distributions
+from .._torch_private.tracing import is_fake, unvalidated_distributions
 from .._torch_private.trees import registering, replace_leaves, tensor_leaves
 
 Model = torch.nn.Module | torch.export.ExportedProgram
@@ -61,8 +61,8 @@ def prepared(example: Example) -> Iterator[Example]:
         taken: set[int] = set()
         if isinstance(model, torch.nn.Module):
             taken = {id(item) for item in (*model.parameters(), *model.buffers())}
-            if _is_plain(model):
-                stack.enter_context(model.register_forward_hook(lambda *call: register(call[-1])))
+            _forget_fakes(model)
+            stack.enter_context(model.register_forward_hook(lambda *call: register(call[-1])))
         given, own = tensor_leaves(arguments), []
         for item in given:
             own.append(item.detach().clone().requires_grad_(item.requires_grad) if id(item) in taken else item)
@@ -71,6 +71,19 @@ def prepared(example: Example) -> Iterator[Example]:
             args, kwargs = replace_leaves(arguments, own)
             example = replace(example, args=args, kwargs=kwargs)
         yield example
+
+
+def _forget_fakes(model: torch.nn.Module) -> None:
+    """Set buffers without values to None, which plain captures leave in a model that stores what it computes.
+
+    A model whose parameters have no values either was made so.
+    """
+    if any(map(is_fake, model.parameters())):
+        return
+    for module in model.modules():
+        for name, buffer in [*module.named_buffers(recurse=False)]:
+            if is_fake(buffer):
+                setattr(module, name, None)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import torch
 from .._torch_private.tracing import asked_sizes, traced_frames
 from .._torch_private.trees import children, flatten, registering, unflatten
 from ..errors import CaptureError, ExportError
-from .calls import NOWHERE, Place, calling_place, in_torch, innermost
+from .calls import Place, calling_place, definition_place, in_torch, innermost
 
 _SYMBOL = re.compile(r"\bs\d+\b")  # torch's names of dynamic sizes: s0, s1, ...
 _LOOPS = "/torch/_higher_order_ops/"  # whose code depends on sizes as a model's does
@@ -254,8 +254,7 @@ def _check_count(what: str, whose: str, expected: int, given: int) -> None:
 
 def model_place(model: torch.nn.Module) -> Place:
     """Return where the model's forward is defined."""
-    code = getattr(inspect.unwrap(model.forward), "__code__", None)
-    return (code.co_filename, code.co_firstlineno) if code else NOWHERE
+    return definition_place(model.forward)
 
 
 def _dynamic(name: str, value: Any, shapes: Any) -> Iterator[tuple[str, str, Any]]:

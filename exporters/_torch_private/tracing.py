@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -180,6 +180,29 @@ def traced_frames() -> list[tuple[str, int]]:
     from torch._guards import TracingContext
 
     return [(frame.filename, frame.lineno or 0) for frame in reversed(TracingContext.extract_stack())]
+
+
+@contextmanager
+def script_calls(around: Callable[[Any], AbstractContextManager[None]]) -> Iterator[None]:
+    """Context manager: let captures enter a context around each call of a scripted module, and run TorchScript's code.
+
+    Within ``torch.export``, torch would call the Python code that was scripted, with one argument too many.
+    """
+    call = _script_method().__call__
+
+    def calling(method: Any, *args: Any, **kwargs: Any) -> Any:
+        with around(method):
+            return call(method.raw_owner._get_method(method.name), *args, **kwargs)
+
+    with replaced(_script_method(), "__call__", calling):
+        yield
+
+
+@guarded("torch.ScriptMethod.raw_owner")
+def _script_method() -> Any:
+    method: Any = torch.ScriptMethod
+    assert method.raw_owner
+    return method
 
 
 @guarded("torch.fx.experimental.sym_node.SymNode.evaluate")
