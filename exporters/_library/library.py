@@ -1,14 +1,18 @@
-"""The kernel library in an export, and the table of every translation, registered or from the library."""
+"""What may translate a call, and in which order: registrations, rows of the kernel library, torch's own."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
+from pyops._ops.op import Op
 from pyops.errors import PyopsError
 
-from .._lowering.translations import or_own_translation, registered, registered_source
+from .._lowering.op_translation import check_returned
+from .._lowering.translations import no_translation_error, registered, registration_of
+from .._report import By
 from .._torch.operators import as_exported, find_overload, is_native, overloads
 from .._torch_private.exporter import own_translation
 from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
@@ -31,25 +35,71 @@ from .table import Row, complex_rows, enter_awaited, rows
 from .values import Pairs
 
 
-def translations() -> Mapping[OpOverload, Callable[..., Any]]:
-    """Return the library's translations of operators that torch's exporter does not support or translates wrongly."""
+@dataclass(frozen=True)
+class Answer:
+    """What may translate a call: `emit` gets its arguments, and returns NotImplemented if it does not translate it."""
+
+    by: By
+    reason: str
+    emit: Callable[..., Any]
+
+
+def answers(
+    target: OpOverload, row: Row | None, own: Callable[..., Any] | None, has_complex: bool = False
+) -> Iterator[Answer]:
+    """Yield what may translate calls of an operator, in the order in which it is to be tried.
+
+    Parameters
+    ----------
+    row : Row, optional
+        The row of the library.
+    own : callable, optional
+        torch's own translation.
+    has_complex : bool
+        Whether complex tensors are among the arguments, which the user's registrations do not take.
+    """
+    registration = None if has_complex else registration_of(target)
+    if registration is not None:
+        emit = functools.partial(_checked, target, registration.translation)
+        yield Answer("registration", source_name(registration.source), emit)
+    source = row.registration.source if row else None
+    reason = source_name(source) if isinstance(source, Op) else "ops of pyops.kernels"
+    kernel = [Answer("kernel", reason, functools.partial(_translate, target, row))] if row else []
+    if row is not None and row.replaces:
+        yield from kernel
+    if own is not None:
+        yield Answer("torch", "", own)
+    if row is not None and not row.replaces:
+        yield from kernel
+
+
+def source_name(source: Any) -> str:
+    """Return how a report names what translates an operator."""
+    if isinstance(source, Op):
+        return f"the op {source.signature.qualified_name}"
+    return f"the function {getattr(source, '__name__', type(source).__name__)}"
+
+
+def targets() -> frozenset[OpOverload]:
+    """Return the operators that the library translates and torch's exporter does not, or translates wrongly."""
     enter_awaited()
-    return _translations(len(rows))
+    return _targets(len(rows))
 
 
 @functools.lru_cache(maxsize=1)
-def _translations(_: int) -> Mapping[OpOverload, Callable[..., Any]]:
-    """Return the translations; the argument, the number of rows, makes the cache notice new rows."""
+def _targets(_: int) -> frozenset[OpOverload]:
+    """Return the operators; the argument, the number of rows, makes the cache notice new rows."""
     found = {find_overload(name): row for name, row in rows.items()}
-    return {
-        target: or_own_translation(target, functools.partial(_translate, target, row))
-        for target, row in found.items()
-        if target is not None and (row.replaces or not is_native(target))
-    }
+    return frozenset(
+        target for target, row in found.items() if target is not None and (row.replaces or not is_native(target))
+    )
 
 
 def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:
     """Return every translation, for users who call ``torch.onnx.export`` themselves.
+
+    Each tries what `export` tries for a call, in the same order. What `export` does for a whole program is missing:
+    complex tensors, strided views, calls that fall back.
 
     Parameters
     ----------
@@ -73,9 +123,18 @@ def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Calla
     True
     >>> program = torch.onnx.export(model, (x,), dynamo=True, custom_translation_table=table)  # doctest: +SKIP
     """
-    own = {target: or_own_translation(target, translation) for target, translation in registered().items()}
-    kernel_translations = translations() if kernels else {}
-    return dict([*kernel_translations.items(), *own.items()])
+    found = {*registered(), *(targets() if kernels else ())}
+    return {target: functools.partial(_first, target, kernels) for target in found}
+
+
+def _first(target: OpOverload, kernels: bool, /, *args: Any, **kwargs: Any) -> Any:
+    """Return what the first translation of a call emits that takes it."""
+    row = find(qualified_name(target)) if kernels else None
+    for answer in answers(target, row, own_translation(target)):
+        result = answer.emit(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
+    raise no_translation_error(target)
 
 
 def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | None:
@@ -109,12 +168,12 @@ def registered_by(torch_op: str) -> Literal["exporters", "torch", "kernels"] | N
     >>> exporters.registered_by("aten::lgamma")
     'kernels'
     """
-    targets = overloads(torch_op)
-    if any(registered_source(target) is not None for target in targets):
+    found = overloads(torch_op)
+    if any(registration_of(target) is not None for target in found):
         return "exporters"
-    if any(own_translation(target) is not None for target in targets):
+    if any(own_translation(target) is not None for target in found):
         return "torch"
-    return "kernels" if any(find(qualified_name(target)) for target in targets) else None
+    return "kernels" if any(find(qualified_name(target)) for target in found) else None
 
 
 def find(operator: str, has_complex: bool = False) -> Row | None:
@@ -153,3 +212,10 @@ def _translate(target: OpOverload, row: Row, /, *args: Any, **kwargs: Any) -> An
             f"pyops.kernels does not support this call of {name}: {error}; "
             "exporters.export(..., fallback=True) lets torch compute it"
         ) from error
+
+
+def _checked(target: OpOverload, translation: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    result = translation(*args, **kwargs)
+    if result is not NotImplemented:
+        check_returned(target, result)
+    return result

@@ -11,10 +11,9 @@ from pyops._ops.op import Op
 from pyops._schema.node import add_note
 
 from .._torch.operators import find_overload, overloads
-from .._torch_private.exporter import own_translation
 from .._torch_private.operators import OpOverload, is_mutable, qualified_name, schema_arguments, spell
 from ..errors import ExportError, NoTranslationError
-from .op_translation import called_as_nodes, check_returned, op_translation
+from .op_translation import called_as_nodes, op_translation
 from .opset_check import checking_older_nodes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -128,10 +127,9 @@ def registered() -> dict[OpOverload, Callable[..., Any]]:
     return {target: translation for target, translation in found.items() if target is not None}
 
 
-def registered_source(target: OpOverload) -> Any:
-    """Return the function or Op that is registered for an operator, or None."""
-    registration = _translations.get(qualified_name(target))
-    return registration.source if registration else None
+def registration_of(target: OpOverload) -> Registration | None:
+    """Return what is registered for an operator, or None."""
+    return _translations.get(qualified_name(target))
 
 
 _RAISED = "__raised_by_translation__"
@@ -148,22 +146,6 @@ def no_translation_error(target: OpOverload) -> ExportError:
         f"the translation that is registered for {qualified_name(target)} returns NotImplemented for this call, and "
         "torch has no translation of its own; let it emit nodes, or raise an error that says what it does not support"
     )
-
-
-def or_own_translation(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the translation, extended to call torch's own if it returns NotImplemented."""
-
-    def chosen(*args: Any, **kwargs: Any) -> Any:
-        result = translation(*args, **kwargs)
-        if result is not NotImplemented:
-            check_returned(target, result)
-            return result
-        own = own_translation(target)
-        if own is None:
-            raise no_translation_error(target)
-        return own(*args, **kwargs)
-
-    return chosen
 
 
 def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:

@@ -11,13 +11,12 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from pyops._ops.op import Op
 from pyops._progress import step
 from pyops.errors import PyopsError
 
@@ -27,10 +26,10 @@ from .._capture.interception import target_of
 from .._fallback.kernel import emit_fallback
 from .._library import library
 from .._library.elementwise import floor_of_quotient
+from .._library.library import Answer, source_name
 from .._library.table import Row
 from .._lowering.explanations import causes, explain_error
-from .._lowering.op_translation import check_returned
-from .._lowering.translations import no_translation_error, registered, registered_source
+from .._lowering.translations import no_translation_error, registered, registration_of
 from .._report import By
 from .._torch_private.exporter import Exporter, Lowering, RepeatedError, undo_on_failure
 from .._torch_private.operators import (
@@ -57,15 +56,6 @@ class Backends:
 
     kernels: bool
     torch: bool
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What may translate a call."""
-
-    by: By
-    reason: str
-    emit: Callable[..., Any]
 
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -97,7 +87,6 @@ class Plan(Lowering):
         # By name, because registering an operator of torch again creates another OpOverload.
         self._table = {qualified_name(key): item for key, item in table.items() if isinstance(key, OpOverload)}
         self._explaining = explaining
-        self._registered = {qualified_name(key): item for key, item in registered().items()}
         self._whole: dict[OpOverload, str] = {}
         self.findings: dict[tuple[str, OpOverload], Finding] = {}
         """What is wrong with the first answers for calls, by the name of the captured call and the operator."""
@@ -108,7 +97,7 @@ class Plan(Lowering):
         """Decompose the captured program down to calls that have an answer."""
         step("decomposing the graph")
         self.decisions = []
-        kernels = library.translations() if self.backends.kernels else {}
+        kernels = library.targets() if self.backends.kernels else ()
         overruled = {target for _, target in self.findings}
         graph = functional_graph(captured) if self.findings else captured
         while True:
@@ -164,7 +153,7 @@ class Plan(Lowering):
         if not isinstance(node.target, OpOverload):
             return False
         target = target_of(node)
-        by_user = qualified_name(target) in self._registered and not has_complex_input(node)
+        by_user = registration_of(target) is not None and not has_complex_input(node)
         return by_user or self._row(node, target) is not None or is_constant(node)
 
     def _whole_of(self, node: Node) -> OpOverload | None:
@@ -216,39 +205,32 @@ class Plan(Lowering):
         """Return the row of the kernel library for a call, or None."""
         return library.find(qualified_name(target), has_complex_input(node)) if self.backends.kernels else None
 
-    def _answers(self, node: Node, exporter: Exporter) -> Iterator[_Answer]:
+    def _answers(self, node: Node, exporter: Exporter) -> Iterator[Answer]:
         """Yield what may translate a call, in the order in which it is tried."""
         if tensor_obstacle(node.meta.get("val")):
             return
         target, row = target_of(node), self._row(node, target_of(node))
-        source = row.registration.source if row else None
-        reason = source_name(source) if isinstance(source, Op) else "ops of pyops.kernels"
-        kernel = _Answer("kernel", reason, self._by_kernel(node, target))
         finding = self.findings.get((mark_of(node), target))
         if finding is None:
-            name = "" if has_complex_input(node) else qualified_name(target)  # registrations are only for real calls
-            if name in self._table:
-                given = self._table[name]
-                yield _Answer("registration", f"custom_translation_table: {source_name(given)}", given)
+            has_complex = has_complex_input(node)
+            if qualified_name(target) in self._table and not has_complex:
+                given = self._table[qualified_name(target)]
+                yield Answer("registration", f"custom_translation_table: {source_name(given)}", given)
                 return
-            if name in self._registered:
-                source = source_name(registered_source(target))
-                yield _Answer("registration", source, _checked(target, self._registered[name]))
-            if row is not None and row.replaces:
-                yield kernel
-            own = exporter.own_translation(node)
-            if own is not None:
-                yield _Answer("torch", "", of_number(own) if _begins_with_number(node) else own)
-            if row is not None and not row.replaces:
-                yield kernel
-        elif row is not None and target not in library.translations():
-            yield kernel
+            for answer in library.answers(target, row, exporter.own_translation(node), has_complex):
+                if answer.by == "kernel":
+                    answer = replace(answer, emit=self._by_kernel(node, target))
+                elif answer.by == "torch" and _begins_with_number(node):
+                    answer = replace(answer, emit=of_number(answer.emit))
+                yield answer
+        elif row is not None and target not in library.targets():
+            yield Answer("kernel", "ops of pyops.kernels", self._by_kernel(node, target))
         if is_constant(node):
-            yield _Answer("torch", "it is a constant of the model", lambda *_, **__: emit_constant(node))
+            yield Answer("torch", "it is a constant of the model", lambda *_, **__: emit_constant(node))
         elif self.backends.torch and not refusal(node, target):
-            yield _Answer("fallback", finding.reason if finding else "", self._by_torch(node, target))
+            yield Answer("fallback", finding.reason if finding else "", self._by_torch(node, target))
 
-    def _translate(self, node: Node, answers: list[_Answer], /, *args: Any, **kwargs: Any) -> Any:
+    def _translate(self, node: Node, answers: list[Answer], /, *args: Any, **kwargs: Any) -> Any:
         """Emit the nodes of the first answer that supports this call."""
         target = target_of(node)
         errors: list[Exception] = []
@@ -338,20 +320,3 @@ def _begins_with_number(node: Node) -> bool:
     """Return whether a call passes a number for its first tensor; torch's own translations take one for later ones."""
     assert isinstance(node.target, OpOverload)
     return bool(node.args) and isinstance(node.args[0], (int, float)) and schema_arguments(node.target)[0].is_tensor
-
-
-def source_name(source: Any) -> str:
-    """Return how a report names what translates an operator."""
-    if isinstance(source, Op):
-        return f"the op {source.signature.qualified_name}"
-    return f"the function {getattr(source, '__name__', type(source).__name__)}"
-
-
-def _checked(target: OpOverload, translation: Callable[..., Any]) -> Callable[..., Any]:
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        result = translation(*args, **kwargs)
-        if result is not NotImplemented:
-            check_returned(target, result)
-        return result
-
-    return checked
