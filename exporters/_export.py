@@ -207,6 +207,11 @@ def _example(
     if axes and isinstance(model, torch.nn.Module):
         shapes, args, kwargs = shapes_of_axes(model, args, kwargs, axes, arguments)
     arguments["verbose"] = arguments.get("verbose") is True
+    if isinstance(model, torch.nn.Module) and model.training:
+        warn(
+            "Exporting a model while it is in training mode, in which dropout draws random numbers and batch "
+            "normalization uses the statistics of the batch; call model.eval() first"
+        )
     example = Example(model, args, kwargs, shapes, guard, arguments["verbose"])
     check_example(example)
     return example

@@ -25,10 +25,9 @@ from ._capture.sizes import (
     size_names,
 )
 from ._finishing.finish import Finishing, finish
-from ._finishing.inputs import describe_inputs
 from ._finishing.size_checks import add_size_checks
 from ._lowering.emission import Emission
-from ._lowering.explanations import unwrapping_errors
+from ._lowering.explanations import unwrapped
 from ._lowering.lower import lower
 from ._plan import checking
 from ._plan.decision import Finding
@@ -87,14 +86,14 @@ def export(example: Example, request: Request) -> Program:
                 lowered = _lowered(lowered.captured, lowered.plan, request)
     model, graph = lowered.exported.model, lowered.exported.exported_program
     assert graph is not None
-    describe_inputs(model, graph)
-    finish(model, lowered.emitted, request.finishing)
+    finish(model, graph, lowered.emitted, request.finishing)
     program = Program(model, graph)
     record_strategy(program, lowered.captured.strategy)
     program.captured, program.unverified = lowered.captured.program, lowered.captured.unverified
     program.fallbacks = fallbacks(lowered.plan.decisions)
     program.decisions = (*_enforced_sizes(program, example, lowered.conditions), *lowered.captured.decisions)
-    record(model, program.decisions)
+    if program.decisions:
+        record(model, program.decisions)
     return program
 
 
@@ -119,16 +118,17 @@ def capture_and_lower(example: Example, request: Request) -> Lowered:
             break
         graph: Captured | None = None
         try:
-            with unwrapping_errors():
-                graph = captured(way, example, request.compared)
+            graph = captured(way, example, request.compared)
             table = request.arguments.get("custom_translation_table") or {}
             lowered = _lowered(graph, Plan(graph.program, request.backends, table, request.explaining), request)
         except Exception as error:  # torch or the model's own code may raise anything
-            if _is_users(error):
-                raise
-            stops |= not (way.fixes_values or is_capture_failure(error))
+            failure = unwrapped(error)
+            stops |= not (way.fixes_values or is_capture_failure(failure))
             # An error of the lowering says more than one of the capture, and a trace is the last way.
-            failures.append((number if way.fixes_values else int(graph is not None), error))
+            failures.append((number if way.fixes_values else int(graph is not None), failure))
+            if _is_users(failure):
+                failures, done = failures[-1:], None
+                break
             continue
         if done is None or graph.has_replaced_calls:
             done = lowered
@@ -186,5 +186,5 @@ def _enforced_sizes(program: Program, example: Example, asked: Iterable[SizeCond
     place = model_place(example.model)
     yield from (decision("size", text, place, "inputs", guarded=True) for text in fixed)
     conditions = [item for item in size_conditions(graph, asked) if item.text not in fixed]
-    checked = add_size_checks(program.model, conditions)
+    checked = add_size_checks(program.model, conditions) if conditions else []
     yield from (decision("size", item.text, item.place, "inputs", guarded=item in checked) for item in conditions)

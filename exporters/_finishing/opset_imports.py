@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import onnx
 import onnx_ir
 
-from pyops._models.model import Model, full_domain
+from pyops._models.model import Model
 from pyops._models.resolution import resolve
 from pyops._ops import adoption, builtin, registry
 from pyops._runtime.refusals import opset_too_old
@@ -126,12 +126,13 @@ def validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> No
         A node's inputs, outputs or attributes differ from the declaration; a domain of declared ops has no op of
         the node's name and version; or ONNX Runtime does not know a version that the model imports.
     """
-    _name_absent_inputs(model)
     domains = registry.domains()
+    declared = [node for node in all_nodes(model) if (node.domain or builtin.ONNX_DOMAIN) in domains]
+    if not declared and model.opset_imports.keys() <= {""}:
+        return
+    _name_absent_inputs(model)
     proto = onnx.ModelProto()
-    proto.graph.node.extend(
-        onnx_ir.serde.serialize_node(node) for node in all_nodes(model) if full_domain(node.domain) in domains
-    )
+    proto.graph.node.extend(map(onnx_ir.serde.serialize_node, declared))
     proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in model.opset_imports.items())
     proto.functions.extend(onnx.FunctionProto(domain=key[0], name=key[1]) for key in model.functions)
     problems = resolve(Model(b"", proto), {}, adoption.taken_domains()).problems

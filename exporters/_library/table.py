@@ -43,7 +43,7 @@ rows: dict[str, Row] = {}
 complex_rows: dict[str, Row] = {}
 """The rows for calls with complex tensors."""
 
-_awaited: dict[str, Callable[[], None]] = {}
+awaited: dict[str, Callable[[], None]] = {}
 
 absent: list[str] = []
 """Names of operators with a row that the installed torch does not have, because a release dropped them."""
@@ -79,7 +79,7 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
             if torch_op.startswith(("aten::", "prims::")):
                 absent.append(torch_op)
             else:
-                _awaited[torch_op] = enter
+                awaited[torch_op] = enter
         return function
 
     return register
@@ -87,10 +87,10 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
 
 def enter_awaited() -> None:
     """Add rows for operators of packages that were not imported yet when `lower` was called."""
-    for torch_op, enter in list(_awaited.items()):
+    for torch_op, enter in list(awaited.items()):
         with contextlib.suppress(NoOperatorError):
             enter()
-            del _awaited[torch_op]
+            del awaited[torch_op]
 
 
 def lower_complex(torch_op: str, *, replaces: bool = False) -> Callable[[F], F]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from typing import TypeGuard
 
 from pyops.errors import PyopsError
 
@@ -30,6 +30,10 @@ def explain_error(error: BaseException) -> ExportError | None:
     return None
 
 
+def _is_of_translation(error: BaseException) -> TypeGuard[Exception]:
+    return isinstance(error, Exception) and raised_by_translation(error)
+
+
 def causes(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an exception and its causes, the outermost first."""
     # An exception that was raised again may be its own context.
@@ -40,24 +44,18 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-@contextmanager
-def unwrapping_errors() -> Iterator[None]:
-    """Context manager: raise, in place of torch's error, the error of pyops or of a translation that it wraps.
+def unwrapped(error: Exception) -> Exception:
+    """Return the error of pyops or of a translation that torch's error wraps, or else its explanation, or the error.
 
-    An error that wraps neither is replaced by its explanation if there is one.
+    Raise it outside of the handler, so that torch's error does not become its context.
     """
-    failure = None
-    try:
-        yield
-    except Exception as error:  # torch has no common base class for export errors
-        ours = (cause for cause in causes(error) if isinstance(cause, PyopsError))
-        translations = filter(raised_by_translation, causes(error))
-        failure = next(ours, None) or explain_error(error) or next(translations, None)
-        if failure is None:
-            raise
-    if failure is not None:
-        # Outside the handler, so that torch's error does not become the exception's context.
-        raise failure
+    for cause in causes(error):
+        if isinstance(cause, PyopsError):
+            return cause
+    explained = explain_error(error)
+    if explained is not None:
+        return explained
+    return next((cause for cause in causes(error) if _is_of_translation(cause)), error)
 
 
 def _no_translation(namespace: str, name: str, overload: str, line: str) -> str:

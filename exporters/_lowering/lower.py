@@ -13,7 +13,7 @@ import torch
 from .._torch_private.exporter import Lowering, RepeatedError, adapted_exporter
 from ..errors import ExportError
 from .emission import Emission, record_emission
-from .explanations import unwrapping_errors
+from .explanations import unwrapped
 
 
 def lower(
@@ -40,12 +40,14 @@ def lower(
     Exception
         Any exception of a translation or a shape function, not wrapped in torch's.
     """
-    while True:
+    failure: Exception = RepeatedError()
+    while isinstance(failure, RepeatedError):
         try:
-            with unwrapping_errors(), record_emission() as emitted, adapted_exporter(lowering), _unwarned():
+            with record_emission() as emitted, adapted_exporter(lowering), _unwarned():
                 return _exported(program, {**arguments, "optimize": False}), emitted
-        except RepeatedError:
-            continue
+        except Exception as error:  # torch has no common base class for export errors
+            failure = unwrapped(error)
+    raise failure
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from .._capture.preparation import Model
 from .._finishing.finish import Finishing, finish
 from .._library.elementwise import OF_INTEGERS
 from .._lowering.emission import record_emission
-from .._lowering.explanations import unwrapping_errors
+from .._lowering.explanations import unwrapped
 from .._lowering.translations import functional_overloads, registered
 from .._program import Program
 from .._torch_private.exporter import default_opset, lowest_opset
@@ -58,9 +58,15 @@ def export(
     ours = {**registered(), **(custom_translation_table or {})}
     table = {**ours, **corrected, **ours}  # ours are tried before corrections of other overloads
     given = as_dicts((args, dict(kwargs)))
-    with unwrapping_errors(), record_emission() as emitted:
-        exported = _captured(model, given, table, {**arguments, "opset_version": version})
-    finish(exported, emitted, finishing)
+    failure = None
+    try:
+        with record_emission() as emitted:
+            exported = _captured(model, given, table, {**arguments, "opset_version": version})
+    except Exception as error:  # torch has no common base class for export errors
+        failure = unwrapped(error)
+    if failure is not None:
+        raise failure
+    finish(exported, None, emitted, finishing)
     return Program(exported, None)
 
 
