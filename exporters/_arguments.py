@@ -192,7 +192,7 @@ def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     names, metadata = _interface(model)
     places = _places(names, metadata)
     by_name = {place.name: place for place in (map(Input, names) if places is None else places)}
-    keywords = {_identifier(path): leaf for path, leaf in named_leaves(kwargs)}
+    keywords = {identifier(path): leaf for path, leaf in named_leaves(kwargs)}
     pairs = [(by_name.pop(name), keywords.pop(name)) for name in list(keywords) if name in by_name]
     rest, values = list(by_name.values()), flatten((args, keywords))
     if len(rest) != len(values):
@@ -230,7 +230,7 @@ def _places(names: list[str], metadata: Mapping[str, str]) -> list[Constant | In
     return [Constant(*item) if item else Input(next(inputs)) for item in written]
 
 
-def _identifier(path: tuple[str, ...]) -> str:
+def identifier(path: tuple[str, ...]) -> str:
     """Return the name that torch's exporter gives to the argument at a path."""
     return re.sub(r"\W", "_", "_".join(path))
 

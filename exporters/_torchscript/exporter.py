@@ -16,7 +16,7 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .._arguments import Constant, as_json, record_arguments
+from .._arguments import Constant, as_json, identifier, record_arguments
 from .._capture.preparation import Model
 from .._finishing.finish import Finishing, finish
 from .._library.elementwise import OF_INTEGERS
@@ -129,6 +129,6 @@ def _named(model: Any, given: Given, input_names: Sequence[str]) -> list[tuple[s
         positional = inspect.signature(model.forward).bind_partial(*given[0]).arguments
     except (TypeError, ValueError):  # a scripted forward may have no signature
         positional = {"args": given[0]}
-    leaves = [("_".join(path), leaf) for (_, *path), leaf in named_leaves((positional, given[1]))]
+    leaves = [(identifier(path[1:]), leaf) for path, leaf in named_leaves((positional, given[1]))]
     rest = iter(input_names)
     return [(next(rest, name) if is_tensor(leaf) else name, leaf) for name, leaf in leaves]

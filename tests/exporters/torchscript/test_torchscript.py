@@ -307,6 +307,13 @@ def test_names_of_nested_arguments(model):
     assert [item.name for item in program.model.graph.inputs] == ["x", "rest_0", "rest_1_deep_0", "last"]
 
 
+def test_keywords_in_another_order(model):
+    net = model(lambda *, first, second: first["a b"] - second["a b"])
+    x, y = torch.ones(2), torch.zeros(2)
+    program = export(net, (), kwargs={"first": {"a b": x}, "second": {"a b": y}})
+    assert program(second={"a b": y}, first={"a b": x})[0].tolist() == [1, 1]
+
+
 class Scaled(torch.nn.Module):
     def __init__(self):
         super().__init__()
