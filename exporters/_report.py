@@ -154,12 +154,11 @@ def compare(
         What computed the actual outputs.
     """
     allowed = tolerances or {}
+    names = [*names, *(f"output {index}" for index in range(len(names), max(len(expected), len(actual))))]
     reports = [_compare(sample, *item, allowed, by) for item in zip(names, expected, actual, strict=False)]
-    for index in range(len(reports), max(len(expected), len(actual))):
-        one = expected[index] if index < len(expected) else actual[index]
-        side = "torch" if index < len(expected) else by
-        name = names[index] if index < len(names) else f"output {index}"
-        reports.append(_failed(sample, name, one, f"only {side} has this output"))
+    for index in range(len(reports), len(names)):
+        side, arrays = ("torch", expected) if index < len(expected) else (by, actual)
+        reports.append(_failed(sample, names[index], arrays[index], f"only {side} has this output"))
     return reports
 
 

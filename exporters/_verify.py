@@ -15,12 +15,12 @@ from pyops._progress import step
 from pyops._schema import devices
 from pyops._schema.dtypes import DType
 
-from ._arguments import as_tuple, input_values, to_onnx_outputs
-from ._capture.comparison import allow_rounding
-from ._capture.preparation import Model, unchanged_attributes
+from ._arguments import as_tuple, input_values
+from ._capture.comparison import allow_rounding, results
+from ._capture.preparation import Model
 from ._report import OutputComparison, VerificationReport, compare
 from ._torch.tensors import as_onnx_array, numpy_dtype
-from ._torch_private.trees import clone_tensors, tensor_leaves
+from ._torch_private.trees import tensor_leaves
 from .errors import ExportError
 
 
@@ -46,8 +46,7 @@ def compared(
     with torch.no_grad():
         for sample in itertools.chain([first], calls):
             step(f"comparing sample {count + 1}")
-            with unchanged_attributes(run):
-                expected = to_onnx_outputs(clone_tensors(run(*clone_tensors(sample), **clone_tensors(keywords))))
+            expected = results(run, sample, keywords)
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)
             reports = compare(count, names, expected, actual, allowed)

@@ -9,6 +9,7 @@ import inspect
 import itertools
 import linecache
 import re
+import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,9 @@ _MARK = "pyops_call"
 
 LINE = "pyops_line"
 """The key in a node's custom metadata for its `calling_line`."""
+
+READ = "pyops_read"
+"""The key in a node's custom metadata for the `calling_expression` that reads the values of a tensor."""
 
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in ')
 # Other names in angle brackets are the user's: "<stdin>", "<ipython-input-1-...>".
@@ -94,6 +98,16 @@ def definition_place(function: Callable[..., Any]) -> Place:
     """Return where a function or method is defined."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (code.co_filename, code.co_firstlineno) if code else NOWHERE
+
+
+def calling_expression() -> str:
+    """Return the code of the call that runs at `calling_place`, ``"x.numpy()"``; ``""`` if it is not on one line."""
+    place = calling_place()
+    for frame, line in traceback.walk_stack(sys._getframe()):
+        if (frame.f_code.co_filename, line) == place:
+            first, last, start, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
+            return linecache.getline(*place).encode()[start:end].decode().strip() if first == last else ""
+    return ""
 
 
 def calling_line() -> str:

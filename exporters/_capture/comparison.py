@@ -62,19 +62,18 @@ def check_program(
         return "the model draws random numbers"
     step("comparing the captured program")
     try:
-        expected = _run_model(model, args, kwargs)
+        expected = results(model, args, kwargs, parameters=True)
     except Exception as error:  # the model's code may raise anything
         return f"the model does not run on the example arguments: {summary(error)}"
     try:
         actual = _run_program(program, Interpreter if drafted else ProgramRun, args, kwargs)
     except Exception as error:  # torch may raise anything
         raise UnfaithfulError(f"the captured program fails where the model does not: {summary(error)}") from None
-    names = [f"output {index}" for index in range(max(len(expected), len(actual)))]
-    reports = compare(0, names, expected, actual, by="the captured program")
+    reports = compare(0, (), expected, actual, by="the captured program")
     wrong = [item for item in allow_rounding(reports, program, args, kwargs) if not item.ok]
     if not wrong:
         return ""
-    if not all(item.ok for item in compare(0, names, expected, _run_model(model, args, kwargs))):
+    if not all(item.ok for item in compare(0, (), expected, results(model, args, kwargs, parameters=True))):
         return "the model computes other values in each run"
     raise UnfaithfulError(
         "the captured program does not compute what the model does for the example arguments: "
@@ -154,21 +153,18 @@ def _run_program(
         specs = program.graph_signature.output_specs
         return [item for item, spec in zip(outputs, specs, strict=True) if spec.kind is OutputKind.USER_OUTPUT]
 
-    return _results(run, args, kwargs)
+    return results(run, args, kwargs)
 
 
-def _run_model(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array]:
-    with unchanged_attributes(model, parameters=True):
-        return _results(model, args, kwargs)
-
-
-def _results(run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Array]:
-    """Return what a function computes for copies of the arguments, as arrays; restore the random states."""
+def results(
+    run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], parameters: bool = False
+) -> list[Array]:
+    """Return what a model or a function computes, as arrays; undo what that changes, of parameters on demand."""
     given = tensor_leaves((args, dict(kwargs)))
     copies = [item.detach().clone().requires_grad_(item.requires_grad) for item in given]
     positional, keywords = replace_leaves((args, dict(kwargs)), copies)
     devices = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
-    with warnings.catch_warnings(), torch.random.fork_rng(devices):
+    with warnings.catch_warnings(), torch.random.fork_rng(devices), unchanged_attributes(run, parameters):
         warnings.simplefilter("ignore")
         torch.manual_seed(0)
         return to_onnx_outputs(clone_tensors(run(*positional, **keywords)))

@@ -50,6 +50,8 @@ class CaptureDecision:
         ``"random"``: it was drawn at random.
     guarded : bool
         Whether a run of the exported model in which the value would differ raises an error.
+    expression : str
+        For values that left torch, the code that reads them: ``"x.numpy()"``.
 
     Examples
     --------
@@ -69,6 +71,7 @@ class CaptureDecision:
     code: str
     depends_on: Source
     guarded: bool = False
+    expression: str = ""
 
     @property
     def place(self) -> str:
@@ -77,14 +80,15 @@ class CaptureDecision:
 
     def __repr__(self) -> str:
         guarded = ", guarded" if self.guarded else ""
-        return f"{self.place}: {self.code} ({self.kind} {self.value}, from {self.depends_on}{guarded})"
+        kind = f"{self.kind} of {self.expression}:" if self.expression else self.kind
+        return f"{self.place}: {self.code} ({kind} {self.value}, from {self.depends_on}{guarded})"
 
 
 def decision(
-    kind: Kind, value: str, place: tuple[str, int], depends_on: Source, guarded: bool = False
+    kind: Kind, value: str, place: tuple[str, int], depends_on: Source, guarded: bool = False, expression: str = ""
 ) -> CaptureDecision:
     """Return the decision at a line of code."""
-    return CaptureDecision(kind, value, *place, linecache.getline(*place).strip(), depends_on, guarded)
+    return CaptureDecision(kind, value, *place, linecache.getline(*place).strip(), depends_on, guarded, expression)
 
 
 def warn_of_decisions(decisions: Sequence[CaptureDecision]) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 from torch.fx import Graph, Node
+from torch.fx.traceback import annotate
 from torch.overrides import TorchFunctionMode
 
 from .._torch_private.operators import OpOverload, TorchDispatchMode
 from .._torch_private.tracing import last_node
+from .calls import READ, calling_expression
 
 _aten = torch.ops.aten
 
@@ -53,7 +55,8 @@ class Reads(TorchFunctionMode):
         if func is torch.Tensor.tolist and not args[0].dim():
             return args[0].item()
         if func in _READS:
-            copied = args[0].detach().clone()
+            with annotate({READ: calling_expression()}):
+                copied = args[0].detach().clone()
             if last_node(self._graph).target is _aten.clone.default:
                 self._answers[last_node(self._graph)] = copied
         return func(*args, **(kwargs or {}))

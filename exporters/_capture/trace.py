@@ -19,7 +19,7 @@ from torch.fx.traceback import preserve_node_meta
 from .._torch_private.operators import OpOverload, promise, qualified_name
 from .._torch_private.tracing import trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
-from .calls import place_of
+from .calls import READ, place_of
 from .decisions import CaptureDecision, Kind, decision, spell_value
 from .failures import lost
 from .interception import Interception, target_of
@@ -92,7 +92,8 @@ def _simplify(
         source = found[node]
         if source:
             guarded = source == "inputs" and guards.add(node, kind, value)
-            decisions.append(decision(kind, spell_value(value), place_of(node), source, guarded))
+            expression = (node.meta.get("custom") or {}).get(READ, "")
+            decisions.append(decision(kind, spell_value(value), place_of(node), source, guarded, expression))
 
     for node in list(graph.nodes):
         if isinstance(node.target, OpOverload):

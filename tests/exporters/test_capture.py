@@ -107,6 +107,27 @@ def test_a_trace(name):
     assert not {node.op_type for node in program.model.graph} & {"Guard", "_local_scalar_dense"}
 
 
+@pytest.mark.parametrize(
+    ("function", "expression"),
+    [
+        (models.values_in_numpy, "x.numpy()"),
+        (models.values_by_dlpack, "np.from_dlpack(x)"),
+        (lambda model, x: x + len(sorted((2 * x)[0].tolist())), "(2 * x)[0].tolist()"),
+        (lambda model, x: x + len((x + 1).tolist()) + "äö".count("ä"), "(x + 1).tolist()"),
+    ],
+)
+def test_values_that_leave_torch_are_named_by_the_code_that_reads_them(function, expression):
+    (decision,) = export(Case(Affine(function), (X,), []), capture="trace").decisions
+    assert decision.expression == expression
+    assert f" ({decision.kind} of {expression}: {decision.value}, from inputs)" in repr(decision)
+
+
+def test_a_branch_is_the_condition_of_its_line():
+    (decision,) = export(CASES["if on a sum"], capture="trace").decisions
+    assert decision.expression == ""
+    assert repr(decision).endswith("if x.sum() > 0: (branch True, from inputs)")
+
+
 AUTO = [
     ("if on a buffer", [("branch", "True", "state")]),
     ("loop over a buffer", [("number", "3", "state")]),
