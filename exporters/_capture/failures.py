@@ -12,7 +12,7 @@ import torch
 from torch.fx import Node
 
 from .._torch_private.capture import UncapturedError
-from .._torch_private.operators import OpOverload, qualified_name
+from .._torch_private.operators import HigherOrderOperator, OpOverload, qualified_name
 from .._torch_private.tracing import is_fake
 from .._torch_private.trees import flatten
 from ..errors import CaptureError, ExportError
@@ -49,7 +49,7 @@ _BY_VALUES = (
 
 # Parts of messages about gradients, and about tensors that a capture does not know, as those that autograd computes.
 _LOST = "the capture does not see how the model computes a tensor"
-_BY_GRADIENTS = ("does not require grad", "fake tensor in the exported program", "functorch", _LOST)
+_BY_GRADIENTS = ("does not require grad", "fake tensor in the exported program", "functorch", "'constant'", _LOST)
 
 
 class UnfaithfulError(CaptureError):
@@ -60,6 +60,17 @@ def check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mappi
     """Raise CaptureError if a model does not take the example arguments, or no capture supports them."""
     if any(isinstance(leaf, np.ndarray) for leaf in flatten((args, dict(kwargs)))):
         raise CaptureError("the example arguments contain a NumPy array; pass torch.from_numpy(array)")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise CaptureError(
+            "the model is a ScriptModule as a whole, which torch.export does not take; pass the module that was "
+            "scripted or traced, or a torch.nn.Module whose forward calls this one, or dynamo=False"
+        )
+    quantized = [vars(item) for item in model.modules() if type(item).__module__.startswith("torch.ao.nn.quantized")]
+    if any(isinstance(value, torch.ScriptObject) for attributes in quantized for value in attributes.values()):
+        raise CaptureError(
+            "torch.export does not take quantized modules; export the model before it is quantized, and quantize the "
+            "exported one: onnxruntime.quantization.quantize_dynamic"
+        )
     signature = inspect.signature(model.forward)
     try:
         signature.bind(*args, **kwargs)
@@ -106,8 +117,20 @@ def inexpressible(node: Node) -> CaptureError:
     """Return the error for a call on numbers that a captured program computes, for which there is no translation."""
     target = node.target
     name = qualified_name(target) if isinstance(target, OpOverload) else getattr(target, "__name__", str(target))
-    line = source_line(node)
-    return UnfaithfulError(f"{name} has no translation for a number that depends on data{f': {line}' if line else ''}")
+    line = f": {source_line(node)}".rstrip(": ")
+    if isinstance(target, HigherOrderOperator):
+        return UnfaithfulError(
+            f"torch's exporter has no translation for {name}{line}\n  compute it by other functions of torch"
+        )
+    return UnfaithfulError(f"{name} has no translation for a number that depends on data{line}")
+
+
+def packed() -> CaptureError:
+    """Return the error for a packed sequence, the sizes of whose parts depend on data."""
+    return UnfaithfulError(
+        "torch.export cannot capture packed sequences; pass dynamo=False, with which LSTM, GRU and RNN take them, or "
+        "let the model compute with the padded sequence"
+    )
 
 
 def is_capture_failure(error: BaseException) -> bool:
@@ -143,10 +166,7 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
 
 def differentiates(error: BaseException) -> bool:
     """Return whether a capture failed because the model computes gradients itself, or may have."""
-    raised = list(chain(error))
-    files = [frame.filename for item in raised for frame in traceback.extract_tb(item.__traceback__)]
-    transformed = any(file.endswith("/torch/_functorch/eager_transforms.py") for file in files)
-    return transformed or any(mark in str(item) for item in raised for mark in _BY_GRADIENTS)
+    return any(mark in str(item) for item in chain(error) for mark in _BY_GRADIENTS)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:

@@ -23,6 +23,7 @@ from .._torch_private.operators import OpOverload, promise, qualified_name, sche
 from .._torch_private.tracing import failed_evaluations, script_calls
 from .._torch_private.trees import replace_leaves, tensor_leaves
 from .calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
+from .failures import packed
 from .questions import QUESTIONS
 from .sizes import SizeCondition, recorded_conditions
 
@@ -70,6 +71,8 @@ class Interception(TorchFunctionMode):
         exporting = self._tracing or (torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling())
         if not exporting:
             return func(*args, **kwargs)
+        if getattr(func, "__name__", "") == "_pack_padded_sequence":
+            raise packed()
         line = calling_line()
         with preserve_node_meta(), annotate({LINE: line} if line else {}):  # without one, that of a scripted module
             replacement = _REPLACEMENTS.get(func) if self._replacing else None

@@ -82,11 +82,6 @@ def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool 
 
 def check_example(example: Example) -> None:
     """Raise ExportError if a module does not take the example arguments, or `dynamic_shapes` does not match them."""
-    if isinstance(example.model, torch.jit.ScriptModule):
-        raise ExportError(
-            "the model is a ScriptModule as a whole, which torch.export does not take; pass the module that was "
-            "scripted or traced, or a torch.nn.Module whose forward calls this one, or dynamo=False"
-        )
     if isinstance(example.model, torch.nn.Module):
         check_arguments(example.model, example.args, example.kwargs)
         check_dynamic_shapes(example.model, example.args, example.kwargs, example.dynamic_shapes)

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.traceback import preserve_node_meta
 
-from .._torch_private.operators import OpOverload, promise, qualified_name
+from .._torch_private.operators import HigherOrderOperator, OpOverload, promise, qualified_name
 from .._torch_private.tracing import trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
 from .calls import READ, place_of
@@ -110,7 +110,8 @@ def _simplify(
                 raise lost(node)
         if node.target is torch.ops.higher_order.cond:
             _return_tuples(recorded, node)
-            torch.compiler.reset()  # plain calls fail with what torch.cond compiled for the trace
+        if isinstance(node.target, HigherOrderOperator):
+            torch.compiler.reset()  # plain calls fail with what torch compiled for the trace
     guards.finish()
     for node in reversed(list(graph.nodes)):
         # What is no operator switches gradients or autocast on or off; the graph has the casts.

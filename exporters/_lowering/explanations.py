@@ -65,12 +65,11 @@ def _no_translation(namespace: str, name: str, overload: str, line: str) -> str:
         operator += f".{overload}"
     if find_overload(operator) is None:
         operator = f"{namespace}::{name}"
-    text = (
+    return (
         f"torch's exporter has no translation for {operator}, which the model calls; register one before the export: "
         f'exporters.register_translation("{operator}", op), with an Op of yours or a function that calls '
-        "exporters.opset(...)"
-    )
-    return "\n  ".join(filter(None, [text, line]))
+        f"exporters.opset(...)\n  {line}"
+    ).rstrip()
 
 
 _DEPENDS_ON_DATA = (

@@ -60,12 +60,11 @@ def test_gradients_that_need_saved_tensors(activation, capture):
     [
         (nn.Sequential(nn.Conv2d(2, 4, 3, 2, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)), IMAGE),
         exhaustive(nn.Sequential(nn.Conv2d(2, 4, 3, 3, dilation=2, padding=2, groups=2), nn.Tanh()), IMAGE),
-        exhaustive(nn.Sequential(nn.ConvTranspose2d(2, 3, 3, 2, 1, 1), nn.Tanh()), IMAGE),
         exhaustive(nn.Sequential(nn.Conv1d(7, 3, 3, 2, 1), nn.Tanh()), IMAGE[:, 0]),
         exhaustive(nn.Sequential(nn.LayerNorm(8), nn.Softmax(-1), nn.Linear(8, 2)), IMAGE),
         exhaustive(Attention(), IMAGE),
     ],
-    ids=["convolution", "dilated", "transposed", "one dimension", "normalization", "attention"],
+    ids=["convolution", "dilated", "one dimension", "normalization", "attention"],
 )
 def test_gradients_of_layers(module, x):
     check(Gradient(module), x, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))

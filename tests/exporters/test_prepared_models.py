@@ -84,3 +84,56 @@ def test_a_model_that_torch_has_exported_before(arguments):
     assert "FakeTensor" in str(type(model.table))
     program = exporters.export(model, (X,), verbose=False, **arguments)
     np.testing.assert_allclose(program(-X)[0], fresh(-X), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, about its quantization
+@pytest.mark.parametrize("capture", ["export", "trace", "auto"])
+@pytest.mark.parametrize("part", [nn.Linear(3, 3), exhaustive(nn.LSTM(3, 3))])
+def test_a_quantized_module_is_refused_before_the_capture(part, capture):
+    model = torch.ao.quantization.quantize_dynamic(nn.Sequential(part), dtype=torch.qint8)
+    with pytest.raises(ExportError, match=r"^torch.export does not take quantized modules; export the model before it"):
+        exporters.export(model, (X,), verbose=False, capture=capture)
+
+
+class Packing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.GRU(3, 4, batch_first=True)
+
+    def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True, total_length=2)[0]
+
+
+@pytest.mark.parametrize("capture", ["export", "trace", "auto"])
+def test_a_packed_sequence_is_refused_by_what_supports_it(capture):
+    model, args = Packing().eval(), (torch.stack([X, -X]), torch.tensor([2, 1]))
+    refusal = r"test_prepared_models.py:\d+: packed = (.|\n)*cannot capture packed sequences; pass dynamo=False"
+    with pytest.raises(ExportError, match=refusal):
+        exporters.export(model, args, verbose=False, capture=capture)
+
+
+@pytest.mark.filterwarnings("ignore")  # of the TorchScript exporter
+def test_packed_sequences_with_other_lengths_by_the_torchscript_exporter():
+    model, args = Packing().eval(), (torch.stack([X, -X]), torch.tensor([2, 1]))
+    program = exporters.export(model, args, verbose=False, dynamo=False)
+    others = torch.stack([2 * X, X]), torch.tensor([1, 2])
+    np.testing.assert_allclose(program(*others)[0], model(*others).detach(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("capture", ["export", "trace"])
+def test_a_loop_without_a_translation_is_named_with_its_line(model, capture):
+    from torch._higher_order_ops.map import map as mapped
+
+    with pytest.raises(ExportError, match=r"no translation for map_impl: .*test_prepared_models.py:\d+: ") as caught:
+        exporters.export(model(lambda x: mapped(torch.sin, x)), (X,), verbose=False, capture=capture)
+    assert "depends on data" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_with_a_loop_runs_after_a_trace(model):
+    from torch._higher_order_ops.scan import scan
+
+    module = model(lambda x: scan(lambda total, row: (total + row, total * row), torch.zeros(3), x)[1])
+    program = exporters.export(module, (X,), verbose=False, capture="trace")
+    np.testing.assert_allclose(program(-X)[0], module(-X), rtol=1e-6)
