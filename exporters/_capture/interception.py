@@ -233,6 +233,7 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
 }
 # These functions are methods of tensors too.
 for _name, _replacement in {
+    "_grouped_mm": _kept("aten::_grouped_mm"),
     "allclose": _allclose,
     "combinations": _kept("aten::combinations"),
     "corrcoef": _kept("aten::corrcoef"),
@@ -315,7 +316,15 @@ def _fake_lstsq(values: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
     )
 
 
+def _fake_grouped_mm(values: Mapping[str, Any]) -> torch.Tensor:
+    """Return the products of groups; torch's fake takes bfloat16 only."""
+    a, b = values["self"], values["mat2"]
+    groups = [(a if a.dim() == 3 else values["offs"]).shape[0]] if a.dim() == b.dim() else []
+    return a.new_empty([*groups, a.shape[-2], b.shape[-1]], dtype=values.get("out_dtype"))
+
+
 _FAKES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "aten::_grouped_mm": _fake_grouped_mm,
     "aten::combinations": _fake_combinations,
     "aten::cov": _fake_covariance,
     "aten::corrcoef": _fake_covariance,
