@@ -68,8 +68,7 @@ class CompiledKernel:
         self._lock = threading.RLock()
         self._callables: dict[Any, CallableKernel] = {}
         self._entries: dict[Specialization, tuple[int, int] | None] = {}
-        self._ready: set[Any] = set()
-        self._failed: set[Any] = set()
+        self._is_compiled: dict[Any, bool] = {}
         self._warned: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -149,14 +148,12 @@ class CompiledKernel:
 
     def _compile_call(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> bool:
         key = _key(inputs, attributes, dtypes, out is not None)
-        if key in self._ready:
+        if self._is_compiled.get(key):
             return True
         from numba import typeof
 
         with self._lock:
-            if key in self._failed:
-                return False
-            if key not in self._ready:
+            if key not in self._is_compiled:
                 inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
                 kinds = typeof(inputs), typeof(values), typeof(outs)
                 try:
@@ -165,14 +162,13 @@ class CompiledKernel:
                     reason = str(error)
                 if reason is not None:
                     what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
-                    if not self._ready:  # names it refers to may be defined by the next call
+                    if not any(self._is_compiled.values()):  # names it refers to may be defined by the next call
                         self._callables.clear()
-                    self._fail_compilation(key, what, reason)
-                    return False
-                self._ready.add(key)
-        return True
+                    self._fail_compilation(what, reason)
+                self._is_compiled[key] = reason is None
+            return self._is_compiled[key]
 
-    def _fail_compilation(self, key: Any, what: str, reason: str) -> None:
+    def _fail_compilation(self, what: str, reason: str) -> None:
         code = inspect.unwrap(self.function).__code__
         text = f"cannot be compiled for {what} ({code.co_filename}:{code.co_firstlineno})"
         if self._mode != "try":
@@ -180,7 +176,6 @@ class CompiledKernel:
                 f"{self.signature.qualified_name} {text}; change it, or run the plain kernel where this happens: "
                 f'compile="try". {reason}'
             )
-        self._failed.add(key)
         self._warn(f"{text}; the plain kernel runs instead. {reason}")
 
     def _warn(self, text: str) -> None:

@@ -44,7 +44,6 @@ def read_signature(
     DeclarationError
         Anything is wrong with the declaration.
     """
-    read_name(op_type, version)
     check_function(function, op_type)
     return _Reader(function, op_type, version, localns or {}).read()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from typing import Any
+from typing import Any, TypeVar
 
 from pyops._ops import registry
 from pyops._ops.op import AnyOp, Op
@@ -21,6 +21,8 @@ from pyops.errors import ShapeInferenceError
 from . import linear_systems, orthogonal_factorization, reductions, spectral, triangular_factorization
 from ._arrays import as_complex, as_pairs, differ
 
+T = TypeVar("T", Input, Output)
+
 
 def _of_complex(op: AnyOp, *real: str) -> AnyOp:
     """Declare the counterpart of an op for complex numbers; the outputs named in `real` stay real."""
@@ -28,12 +30,11 @@ def _of_complex(op: AnyOp, *real: str) -> AnyOp:
     assert shape_function is not None
     numbers = op.signature.inputs[0].type
     wide = TypeParameter("Wide", tuple(dtype for dtype in numbers.dtypes if dtype.kind == "f" and dtype.itemsize >= 4))
-    inputs = tuple(
-        dataclasses.replace(item, type=wide) if item.type == numbers else item for item in op.signature.inputs
-    )
-    outputs = tuple(
-        dataclasses.replace(item, type=wide) if item.type == numbers else item for item in op.signature.outputs
-    )
+
+    def retyped(items: tuple[T, ...]) -> tuple[T, ...]:
+        return tuple(dataclasses.replace(item, type=wide) if item.type == numbers else item for item in items)
+
+    inputs, outputs = retyped(op.signature.inputs), retyped(op.signature.outputs)
     tensors: tuple[Input | Output, ...] = (*inputs, *outputs)
     is_complex = [item.type == wide and item.name not in real for item in tensors]
 
