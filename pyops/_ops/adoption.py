@@ -10,7 +10,7 @@ import functools
 import inspect
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -224,7 +224,11 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
         Another function has been declared under the name of an adopted one.
     """
     found: dict[tuple[str, str], AnyOp | DeclarationError] = {}
-    for key, definition in _definitions():
+    # onnxruntime-extensions has no public list of declared functions, only this private registry.
+    registry = getattr(sys.modules.get("onnxruntime_extensions"), "Opdef", None)
+    for definition in list(getattr(registry, "_odlist", {}).values()):
+        domain, _, name = str(definition.op_type).rpartition("::")
+        key = domain or DEFAULT_DOMAIN, name
         if definition not in _ops:
             adopted, current = _adopt(definition), found.get(key)
             if isinstance(adopted, Op) and isinstance(current, Op):
@@ -239,14 +243,6 @@ def taken_domains() -> set[str]:
     if "onnxruntime_extensions" not in sys.modules:
         return set()
     return _BUILTIN_DOMAINS | {domain for domain, _ in adopted_ops()}
-
-
-def _definitions() -> Iterator[tuple[tuple[str, str], Any]]:
-    # onnxruntime-extensions has no public list of declared functions, only this private registry.
-    module = sys.modules.get("onnxruntime_extensions")
-    for definition in list(getattr(getattr(module, "Opdef", None), "_odlist", {}).values()):
-        domain, _, name = str(definition.op_type).rpartition("::")
-        yield (domain or DEFAULT_DOMAIN, name), definition
 
 
 def _adopt(definition: Any) -> AnyOp | DeclarationError:

@@ -56,32 +56,25 @@ class CompiledNode(KernelNode):
         self._publish(self.op._revision.value - 1, {})
 
     def compute(self, context: int, resume: Resume | None = None) -> None:
-        """Learn the inputs' types and shapes, then compute as `KernelNode.compute` does.
+        """Compute as `KernelNode.compute` does, and learn the inputs' types and shapes.
 
         If `context` is marked as the address of failures, raise the exception that machine code caught instead.
         """
         if context & layout.FAILED:
             self._raise(context - layout.FAILED)
-        inputs = self._inputs(context)
+        super().compute(context, resume)
+
+    def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
         # Where another thread learns, or the call in which a signal's handler came, this call does without.
         if self._lock.acquire(blocking=False):
             try:
-                self._learn(inputs)
-            except BaseException as error:  # interrupts get the note, too
-                self._explain(error, context, inputs)
-                raise
+                self._learn(passed)
             finally:
                 self._lock.release()
-        del inputs
-        super().compute(context, resume)
+        super()._run(context, workspace, passed)
 
     def timed(self, clock: NodeProfile) -> None:
         """Return None: ONNX Runtime calls the machine code by itself."""
-
-    def _inputs(self, context: int) -> list[Any]:
-        inputs: list[Any] = []
-        Workspace(self._api).read(self._api.KernelContext_GetInput, c_void_p(context), self._present, inputs)
-        return inputs
 
     def _learn(self, inputs: list[Any]) -> None:
         """Publish records with which machine code serves the next call with inputs like these."""
@@ -125,7 +118,8 @@ class CompiledNode(KernelNode):
         count = slots * layout.FAILURE_WORDS
         pointers = (c_void_p * count).from_address(failures + 8 * layout.FAILURES)
         objects = [_take(pointer) for pointer in pointers]
-        inputs = self._inputs(context)
+        inputs: list[Any] = []
+        Workspace(self._api).read(self._api.KernelContext_GetInput, c_void_p(context), self._present, inputs)
         for error, traceback in zip(
             objects[1 :: layout.FAILURE_WORDS], objects[2 :: layout.FAILURE_WORDS], strict=True
         ):

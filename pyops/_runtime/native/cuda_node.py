@@ -30,6 +30,11 @@ _CAPTURING = (
     "nothing may wait for the GPU or be copied to the host (cupy.asnumpy, .get(), float(x), x.item(), an if on an "
     "array's value, synchronize()). Compute it on the GPU, or remove enable_cuda_graph from the provider's options"
 )
+_READ_ONCE = (
+    "{}: the session captures a CUDA graph (enable_cuda_graph), and the host inputs ({}) would be read only during the "
+    "capture; make each a constant (an initializer) or an attribute, or remove enable_cuda_graph from the provider's "
+    "options"
+)
 _LATE = (
     "CUDA reports such an error when the GPU reaches it, so an earlier node may have caused it; set "
     "CUDA_LAUNCH_BLOCKING=1 before the process starts to have it raised where it occurs. This process can no "
@@ -110,7 +115,19 @@ class CudaNode(KernelNode):
         hosts = [index for index, stays in enumerate(self._hosts) if stays]
         self._on_device = [index for index, present in enumerate(self._present) if present and index not in hosts]
         self._read_once = [index for index in hosts if not _is_constant(api, info, index)]
-        self._check_types()
+        name = signature.qualified_name
+        for item, dtype, stays in zip(signature.parameters(len(dtypes)), dtypes, self._on_host, strict=True):
+            if dtype is not None and not stays and not is_viewable(dtype):
+                raise InputError(
+                    f"{name}: input {item.name!r} is {dtype_name(dtype)}, which CuPy does not support; have the CUDA "
+                    f"kernel take it on the host: host_inputs=({item.name!r},)"
+                )
+        for dtype in self._node.output_dtypes:
+            if not is_viewable(dtype):
+                raise InputError(
+                    f"{name}: an output is {dtype_name(dtype)}, which CuPy does not support; leave the op to its CPU "
+                    "kernel"
+                )
 
     def _call(self, context: c_void_p, workspace: CudaWorkspace, passed: list[Any]) -> None:
         """Run the kernel and fill the outputs; work that the kernel queued may still be running on return."""
@@ -121,7 +138,9 @@ class CudaNode(KernelNode):
             # thread-safe.
             with cuda.Device(self._arena.device), stream, cuda.using_allocator(self._arena.malloc):
                 if self._read_once and stream.is_capturing():
-                    raise self._captured()
+                    parameters = list(self._signature.parameters(len(self._on_host)))
+                    names = ", ".join(repr(parameters[index].name) for index in self._read_once)
+                    raise InputError(_READ_ONCE.format(self._signature.qualified_name, names))
                 self._read(context, workspace, passed)
                 self._run(context, workspace, passed)
         except BaseException as error:
@@ -146,22 +165,6 @@ class CudaNode(KernelNode):
 
     def _new_workspace(self) -> CudaWorkspace:
         return CudaWorkspace(self._api, self._arena)
-
-    def _check_types(self) -> None:
-        inputs, outputs = self._node.input_dtypes, self._node.output_dtypes
-        name = self._signature.qualified_name
-        for item, dtype, stays in zip(self._signature.parameters(len(inputs)), inputs, self._on_host, strict=True):
-            if dtype is not None and not stays and not is_viewable(dtype):
-                raise InputError(
-                    f"{name}: input {item.name!r} is {dtype_name(dtype)}, which CuPy does not support; have the CUDA "
-                    f"kernel take it on the host: host_inputs=({item.name!r},)"
-                )
-        for dtype in outputs:
-            if not is_viewable(dtype):
-                raise InputError(
-                    f"{name}: an output is {dtype_name(dtype)}, which CuPy does not support; leave the op to its CPU "
-                    "kernel"
-                )
 
     def _read(self, context: c_void_p, workspace: CudaWorkspace, into: list[Any]) -> None:
         """Append the inputs: host inputs as copies, the others as arrays on ONNX Runtime's memory."""
@@ -200,15 +203,6 @@ class CudaNode(KernelNode):
     def _checked(self, result: Any) -> tuple[Any, ...]:
         check_returned(self._signature, result)
         return super()._checked(result)
-
-    def _captured(self) -> InputError:
-        parameters = list(self._signature.parameters(len(self._on_host)))
-        names = ", ".join(repr(parameters[index].name) for index in self._read_once)
-        return InputError(
-            f"{self._signature.qualified_name}: the session captures a CUDA graph (enable_cuda_graph), and the host "
-            f"inputs ({names}) would be read only during the capture; make each a constant (an initializer) or an "
-            "attribute, or remove enable_cuda_graph from the provider's options"
-        )
 
 
 def _is_constant(api: Api, info: int, index: int) -> bool:
