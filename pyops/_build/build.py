@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from .._schema.attribute import AttributeKind
 from .._schema.dtypes import dtype_name
 from .description import description, read_library
 from .linker import Linker, find_linker, link
-from .machine_code import Code, aimed_at, compile_use, object_file
+from .machine_code import Code, aimed_at, compile_use, object_file, shortened
 from .report import BuildReport, BuiltOp
 from .tables import c_tables, describe, most_tensors
 from .targets import features, find_target
@@ -128,7 +127,9 @@ def build(
         if op not in refused and op not in codes:
             refused[op] = _no_ranks(op, failed)
         elif op not in refused:
-            warnings += [f"{op.signature.qualified_name} is not built for {use}: {_short(why)}" for use, why in failed]
+            warnings += [
+                f"{op.signature.qualified_name} is not built for {use}: {shortened(why)}" for use, why in failed
+            ]
     told = [f"{op.signature.qualified_name} ({op.location}) cannot be built: {why}" for op, why in refused.items()]
     built = {op: made for op, made in codes.items() if op not in refused}
     if not built or (refused and not skip_unsupported):
@@ -171,7 +172,7 @@ def _work(
 
 def _no_ranks(op: AnyOp, failed: Sequence[tuple[Use, str]]) -> str:
     """Return why an op cannot be built for any of the ranks that nobody has asked for."""
-    reasons = {_short(why): use for use, why in failed}
+    reasons = {shortened(why): use for use, why in failed}
     text = "; ".join(f"for {use}, {why}" for why, use in [*reasons.items()][-3:])
     names = ", ".join(item.name for item in op.signature.inputs)
     if len(reasons) == 1 or loop_cores(op) is not None:
@@ -182,14 +183,6 @@ def _no_ranks(op: AnyOp, failed: Sequence[tuple[Use, str]]) -> str:
         f"{text}. Its inputs may need other ranks than {', '.join(map(str, RANKS))}, the same for all: give that "
         f"of each ({names}), as in --ranks {option} or ranks=[{ranks}], a model (--for) or an example"
     )
-
-
-def _short(reason: str) -> str:
-    lines = [line.strip() for line in reason.splitlines() if line.strip()]
-    shown = [line for line in lines if not line.startswith(("numba says", "Failed in"))] or lines
-    place = re.search(r"^During: typing of .* at (.*) \((\d+)\)$", reason, re.MULTILINE)
-    more = f" {shown[1]}" if shown[0].endswith(":") and len(shown) > 1 else ""
-    return f"{shown[0]}{more}{f' ({place[1]}:{place[2]})' if place else ''}"
 
 
 def _oldest_onnxruntime(ops: Iterable[AnyOp]) -> str:

@@ -94,7 +94,7 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
         try:
             shapes = CompiledShapes(op, given)
         except Exception as error:  # from numba, or from what it runs to find types
-            reason = _first_line(error)
+            reason = shortened(str(error) or type(error).__name__)
             if use.without_loops is not None:
                 return compile_use(op, replace(use, inputs=use.without_loops, without_loops=None), name)
             warnings.append(f"the shape function is not in the library, so kernels allocate their outputs: {reason}")
@@ -239,6 +239,10 @@ def object_file(modules: Iterable[Any], machine: Any) -> bytes:
     return code
 
 
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return next((line for line in lines if not line.startswith("Failed in")), type(error).__name__)
+def shortened(reason: str) -> str:
+    """Return the line of numba's message that says what is wrong, with the place."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    shown = [line for line in lines if not line.startswith(("numba says", "Failed in"))] or lines
+    place = re.search(r"^During: typing of .* at (.*) \((\d+)\)$", reason, re.MULTILINE)
+    more = f" {shown[1]}" if shown[0].endswith(":") and len(shown) > 1 else ""
+    return f"{shown[0]}{more}{f' ({place[1]}:{place[2]})' if place else ''}"

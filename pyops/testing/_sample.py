@@ -16,7 +16,7 @@ from .._ops.op import AnyOp
 from .._schema import validation
 from .._schema.attribute import AttributeKind
 from .._schema.dtypes import describe, element_type
-from .._schema.signature import Input, Output, Signature
+from .._schema.signature import Input, Output
 from .._schema.specs import TensorSpec
 from .._tolerances import Outputs
 from ..errors import InputError
@@ -32,32 +32,6 @@ def value_names(declared: Sequence[Input | Output], count: int) -> list[str]:
     names = [declared[min(index, last)].name for index in range(count)]
     variadic = bool(declared) and declared[-1].variadic
     return [f"{name}[{index - last}]" if variadic and index >= last else name for index, name in enumerate(names)]
-
-
-def sample_model(
-    signature: Signature, inputs: Sequence[Any], attributes: Mapping[str, Any], outputs: Sequence[Any], dynamic: bool
-) -> onnx.ModelProto:
-    """Build a model with one node; `outputs` give the types of the model's outputs (see `Sample.model`)."""
-    domain = "" if signature.domain == ONNX_DOMAIN else signature.domain
-    feed = dict(zip(value_names(signature.inputs, len(inputs)), inputs, strict=True))
-    results: dict[str, Any] = {}
-    for name, array in zip(value_names(signature.outputs, len(outputs)), outputs, strict=True):
-        results[next(free for free in (name + "_" * n for n in count()) if free not in {**feed, **results})] = array
-    given = ["" if array is None else name for name, array in feed.items()]
-    node = helper.make_node(signature.name, given, list(results), domain=domain, name=signature.name)
-    for name, value in attributes.items():
-        declared = signature.attribute(name)
-        if declared is not None and value is not None:
-            node.attribute.append(attribute_proto(declared, declared.convert(value)))
-    graph = helper.make_graph(
-        [node],
-        signature.name,
-        [_value_info(name, x, None if dynamic else x.shape) for name, x in feed.items() if x is not None],
-        [_value_info(name, y, None) for name, y in results.items()],
-    )
-    imports = {"": _OPSET} | ({domain: signature.version} if domain else {})
-    opsets = [helper.make_opsetid(*item) for item in imports.items()]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
 
 
 def _value_info(name: str, array: Any, shape: Sequence[int] | None) -> onnx.ValueInfoProto:
@@ -160,7 +134,27 @@ class Sample:
         dynamic : bool
             If True, the inputs have unknown shapes, ranks included.
         """
-        return sample_model(self.op.signature, self.inputs, self.attributes, self._typed_outputs(), dynamic)
+        signature, outputs = self.op.signature, self._typed_outputs()
+        domain = "" if signature.domain == ONNX_DOMAIN else signature.domain
+        feed = dict(zip(value_names(signature.inputs, len(self.inputs)), self.inputs, strict=True))
+        results: dict[str, Any] = {}
+        for name, array in zip(value_names(signature.outputs, len(outputs)), outputs, strict=True):
+            results[next(free for free in (name + "_" * n for n in count()) if free not in {**feed, **results})] = array
+        given = ["" if array is None else name for name, array in feed.items()]
+        node = helper.make_node(signature.name, given, list(results), domain=domain, name=signature.name)
+        for name, value in self.attributes.items():
+            declared = signature.attribute(name)
+            if declared is not None and value is not None:
+                node.attribute.append(attribute_proto(declared, declared.convert(value)))
+        graph = helper.make_graph(
+            [node],
+            signature.name,
+            [_value_info(name, x, None if dynamic else x.shape) for name, x in feed.items() if x is not None],
+            [_value_info(name, y, None) for name, y in results.items()],
+        )
+        imports = {"": _OPSET} | ({domain: signature.version} if domain else {})
+        opsets = [helper.make_opsetid(*item) for item in imports.items()]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
 
     def _typed_outputs(self) -> Sequence[Any]:
         """Return objects with the dtypes of the outputs; the kernel runs only if nothing else gives them."""
