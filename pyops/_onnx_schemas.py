@@ -6,7 +6,7 @@ import atexit
 import math
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -223,30 +223,7 @@ _STANDARD = {ONNX_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.trai
 _MARK = "Declared with pyops"
 
 
-class SchemaRegistration(AbstractContextManager["SchemaRegistration"]):
-    """A registration of the declared ops' schemas with onnx; `register_schemas` returns it.
-
-    Examples
-    --------
-    >>> import pyops
-    >>> registration = pyops.register_schemas()
-    >>> registration.close()
-    """
-
-    def close(self) -> None:
-        """Remove the schemas, unless another registration is still open."""
-        with _lock:
-            if self in _registrations:
-                _registrations.remove(self)
-                if not _registrations:
-                    registry.listeners.remove(_follow)
-                    _remove_all()
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def register_schemas() -> SchemaRegistration:
+def register_schemas() -> ExitStack:
     """Register every declared op with onnx, for its checker and its shape inference.
 
     Each op becomes an ``onnx.defs.OpSchema`` with its type constraints, attributes, defaults and shape function. Ops
@@ -256,9 +233,9 @@ def register_schemas() -> SchemaRegistration:
 
     Returns
     -------
-    SchemaRegistration
-        A context manager; leaving it, or calling ``close()``, removes the schemas. Otherwise they stay until
-        the process ends.
+    contextlib.ExitStack
+        A context manager; leaving it, or calling ``close()``, removes the schemas, unless another registration is
+        still open. Otherwise they stay until the process ends.
 
     Warns
     -----
@@ -278,7 +255,7 @@ def register_schemas() -> SchemaRegistration:
     >>> with pyops.register_schemas():
     ...     onnx.checker.check_model(model, full_check=True, check_custom_domain=True)
     """
-    registration = SchemaRegistration()
+    registration = ExitStack()
     with _lock:
         if not _registrations:
             registry.listeners.append(_follow)
@@ -286,11 +263,20 @@ def register_schemas() -> SchemaRegistration:
                 for op in versions.values():
                     _register(op)
         _registrations.append(registration)
+        registration.callback(_unregister, registration)
     return registration
 
 
+def _unregister(registration: ExitStack) -> None:
+    with _lock:
+        _registrations.remove(registration)
+        if not _registrations:
+            registry.listeners.remove(_follow)
+            _remove_all()
+
+
 _lock = threading.RLock()
-_registrations: list[SchemaRegistration] = []
+_registrations: list[ExitStack] = []
 _registered: dict[_Key, Op[..., Any]] = {}
 
 
