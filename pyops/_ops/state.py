@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from .._schema.attribute import tensor_key
 from ..errors import DeclarationError
 
-if TYPE_CHECKING:
-    from .op import AnyOp
-
 _MOST_STATES = 16
 
 
-def make_state(op: AnyOp, attributes: Mapping[str, Any]) -> Any:
+def make_state(op: Any, attributes: Mapping[str, Any]) -> Any:
     """Make the state of a node with these attributes.
 
     Parameters
     ----------
+    op : Op
+        Its module imports this one.
     attributes : mapping
         As returned by `Signature.convert_attributes`.
 
@@ -51,7 +50,7 @@ class States:
         # Without a lock, as a setup function may wait for another thread that uses the op.
         self._made = functools.lru_cache(_MOST_STATES)(lambda wanted: make_state(wanted.op, wanted.attributes))
 
-    def __call__(self, op: AnyOp, attributes: Mapping[str, Any]) -> Any:
+    def __call__(self, op: Any, attributes: Mapping[str, Any]) -> Any:
         """Return the state for these attributes, made by the first call with them."""
         return self._made(_Wanted(op, attributes))
 
@@ -59,7 +58,7 @@ class States:
 class _Wanted:
     """A state as the key of a cache."""
 
-    def __init__(self, op: AnyOp, attributes: Mapping[str, Any]) -> None:
+    def __init__(self, op: Any, attributes: Mapping[str, Any]) -> None:
         self.op, self.attributes = op, attributes
         keys = (tensor_key(value) if isinstance(value, np.ndarray) else repr(value) for value in attributes.values())
         self._key = op.setup, *zip(attributes, keys, strict=True)
@@ -72,10 +71,10 @@ class _Wanted:
 
 
 def with_state(
-    op: AnyOp,
+    op: Any,
     function: Callable[..., Any],
     attributes: Mapping[str, Any],
-    make: Callable[[AnyOp, Mapping[str, Any]], Any] = make_state,
+    make: Callable[[Any, Mapping[str, Any]], Any] = make_state,
 ) -> Callable[..., Any]:
     """Return a kernel bound to the state for these attributes, or `function` itself if the op has none."""
     return functools.partial(function, state=make(op, attributes)) if op.signature.takes_state else function
