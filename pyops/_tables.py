@@ -52,19 +52,14 @@ def text_table(rows: Table) -> str:
 
 def html_parts(parts: Iterable[Part]) -> str:
     """Return lines and tables as escaped HTML, without empty lines and empty tables."""
-    import html  # a declaration does not need it
+    from html import escape  # a declaration does not need it
+
+    def lines(rows: Table, tag: str) -> str:
+        return "".join(f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in row)}</tr>" for row in rows)
 
     return "".join(
-        f"<p>{html.escape(part)}</p>" if isinstance(part, str) else html_table(part)
+        f"<p>{escape(part)}</p>"
+        if isinstance(part, str)
+        else f"<table><thead>{lines(part[:1], 'th')}</thead><tbody>{lines(part[1:], 'td')}</tbody></table>"
         for part in without_empty_tables(parts)
     )
-
-
-def html_table(rows: Table) -> str:
-    """Return a table as escaped HTML."""
-    import html
-
-    header, *body = ([html.escape(cell) for cell in row] for row in rows)
-    head = "".join(f"<th>{cell}</th>" for cell in header)
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"

@@ -89,7 +89,9 @@ def of_declaration(op: AnyOp, ranks: Ranks | None) -> Iterator[Use]:
     cores = loop_cores(op)
     choices = [_of_attribute(op.signature, attribute) for attribute in op.signature.attributes]
     names = [attribute.name for attribute in op.signature.attributes]
-    for types, present in itertools.product(_type_choices(op.signature), _present(op.signature)):
+    # How many tensors each input may have.
+    counts = [COUNTS if item.variadic else (1, 0) if item.optional else (1,) for item in op.signature.inputs]
+    for types, present in itertools.product(_type_choices(op.signature), itertools.product(*counts)):
         items = [item for item, times in zip(op.signature.inputs, present, strict=True) for _ in range(max(times, 1))]
         there = [times > 0 for times in present for _ in range(max(times, 1))]
         for given in _ranks(ranks, cores, len(items)):
@@ -118,12 +120,6 @@ def _type_choices(signature: Signature) -> Iterator[dict[TypeParameter, DType]]:
             raise CompileError(f"numba lacks {parameter}")
     for dtypes in itertools.product(*([d for d in parameter.dtypes if d in COMPILABLE] for parameter in parameters)):
         yield dict(zip(parameters, dtypes, strict=True))
-
-
-def _present(signature: Signature) -> Iterator[tuple[int, ...]]:
-    """Iterate over how many tensors each input has."""
-    options = [COUNTS if item.variadic else (1, 0) if item.optional else (1,) for item in signature.inputs]
-    yield from itertools.product(*options)
 
 
 def _ranks(ranks: Ranks | None, cores: Sequence[int] | None, count: int) -> Iterator[Sequence[int]]:

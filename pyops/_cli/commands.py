@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import re
@@ -9,10 +10,10 @@ import statistics
 import sys
 import timeit
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import typer
@@ -119,7 +120,11 @@ def run_model(
     names = [item.name for item in session.get_outputs()]
     files = [] if file is None else [str(file)] * len(names)
     if file is not None:
-        _write(file, functools.partial(_save_archive, dict(zip(names, results, strict=True))))
+        # numpy.savez does not take the names of its parameters.
+        with _opened(file) as part, zipfile.ZipFile(part, "w") as archive:
+            for name, value in zip(names, results, strict=True):
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    _save_array(member, value)
     if save is not None:
         files = _save(save, names, results)
     records: list[dict[str, Any]] = []
@@ -143,18 +148,11 @@ def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
         while str(folder / f"{stem}.npy") in files:
             stem += "_"
         path = folder / f"{stem}.npy"
-        # NumPy writes to a real file without Python's file object, and does not notice a full disk.
-        _write(path, lambda file: _save_array(SimpleNamespace(write=file.write), value))  # noqa: B023
+        with _opened(path) as file:
+            # NumPy writes to a real file without Python's file object, and does not notice a full disk.
+            _save_array(SimpleNamespace(write=file.write), value)
         files.append(str(path))
     return files
-
-
-def _save_archive(results: Mapping[str, Any], file: Any) -> None:
-    """Save outputs under any names; those of parameters of ``numpy.savez`` cannot be passed to it."""
-    with zipfile.ZipFile(file, "w") as archive:
-        for name, value in results.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                _save_array(member, value)
 
 
 def _save_array(file: Any, value: Any) -> None:
@@ -162,10 +160,12 @@ def _save_array(file: Any, value: Any) -> None:
     np.save(file, array.astype(str) if array.dtype == object else array, allow_pickle=False)
 
 
-def _write(path: Path, save: Callable[[Any], None]) -> None:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that appears when it is complete."""
     try:
         with whole_file(path) as part, part.open("wb") as file:
-            save(file)
+            yield file
     except OSError as error:
         raise PyopsError(str(error)) from error
 

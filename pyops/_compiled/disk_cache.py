@@ -80,14 +80,11 @@ class _Cache(NullCache):
             code = read_code(self._file(signature, target_context.codegen()))
             with contextlib.suppress(Exception):  # what was pickled may refer to what is no longer there
                 return CompileResult._rebuild(target_context, *pickle.loads(code or b""))
-        self._tell()
-        return None
-
-    def _tell(self) -> None:
         # Before it begins, because it takes seconds; printed only in a terminal or notebook.
         logging.getLogger("pyops").info("compiling %s", self._name)
         if is_watched():
             print(f"compiling {self._name}", file=sys.stderr, flush=True)
+        return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         # Code with the address of a large constant array is invalid in other processes.

@@ -239,6 +239,7 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
         waiting.setdefault(plugin.name, []).append(package(plugin))
     find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting, in_libraries or {}))
     constants = {tensor.name for tensor in loaded.proto.graph.initializer}
+    metadata = {item.key: item.value for item in loaded.proto.metadata_props}
     return ModelReport(
         ir_version=loaded.proto.ir_version,
         producer=f"{loaded.proto.producer_name} {loaded.proto.producer_version}".strip(),
@@ -247,7 +248,7 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
         outputs=tuple(map(value_of, loaded.proto.graph.output)),
         nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
         builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*key_of(node)))),
-        decisions=tuple(_decisions(loaded.proto)),
+        decisions=tuple(metadata.get("pyops.decisions", "").splitlines()),
         missing=_missing(loaded),
     )
 
@@ -259,12 +260,6 @@ def _missing(loaded: Model) -> tuple[MissingNode, ...]:
 
     ops = resolution.resolve(loaded, adoption.adopted_ops(), set()).ops
     return tuple(fill(loaded, ops).nodes)
-
-
-def _decisions(proto: onnx.ModelProto) -> list[str]:
-    """Return what `exporters.export` wrote into the metadata."""
-    written = next((item.value for item in proto.metadata_props if item.key == "pyops.decisions"), "")
-    return written.splitlines()
 
 
 def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:

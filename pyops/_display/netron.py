@@ -7,7 +7,6 @@ import re
 import secrets
 import tempfile
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,6 @@ from ..errors import MissingDependencyError
 from .inspection import CustomNode, ModelReport, custom_nodes, inspect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import onnx
 
 HEIGHT = 600
@@ -132,8 +129,14 @@ _lock = threading.Lock()
 
 
 def _serve(netron: Any, file: str, data: bytearray) -> tuple[str, int]:
-    with _lock, _quiet():
-        address: tuple[str, int] = netron.serve(file, data)
+    # Netron configures the root logger if it is not configured yet; that is left to the user's program.
+    root, handler = logging.getLogger(), logging.NullHandler()
+    with _lock:
+        root.addHandler(handler)
+        try:
+            address: tuple[str, int] = netron.serve(file, data)
+        finally:
+            root.removeHandler(handler)
         _separate(address)
         return address
 
@@ -145,14 +148,3 @@ def _separate(address: tuple[str, int]) -> None:
         if server is not None and getattr(thread, "address", None) == address:
             shared = server.RequestHandlerClass
             server.RequestHandlerClass = type(shared.__name__, (shared,), {"content": shared.content})
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    # Netron configures the root logger if it is not configured yet; that is left to the user's program.
-    root, handler = logging.getLogger(), logging.NullHandler()
-    root.addHandler(handler)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)

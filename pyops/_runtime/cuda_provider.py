@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import onnxruntime
@@ -120,11 +120,6 @@ def warn_copies(ops: Iterable[AnyOp], engine: str) -> None:
                 f"to and from the GPU; to avoid them: {fix}",
                 DeviceCopyWarning,
             )
-
-
-def captures_graphs(provider_options: Mapping[str, Mapping[str, str]]) -> bool:
-    """Return whether a session with these options of its providers captures its runs as CUDA graphs."""
-    return provider_options.get(devices.CUDA_PROVIDER, {}).get("enable_cuda_graph") == "1"
 
 
 def check_not_captured(run_options: Any) -> None:

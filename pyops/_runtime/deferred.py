@@ -15,8 +15,10 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import onnxruntime
+
 from . import pickling
-from .origin import Origin, check_unchanged, has_threads, worker_options
+from .origin import Origin, check_unchanged, has_threads, session_options, worker_threads
 from .pickling import Recipe
 
 _MOST_SHARED = 4
@@ -148,11 +150,18 @@ class Inherited:
 
 
 def _made_in_worker(cls: type[DeferredSession], origin: Origin) -> DeferredSession:
-    options, restore = worker_options(origin)
+    options = session_options(origin.options)
+    chosen = 0 if options is None else options.intra_op_num_threads
+    threads = worker_threads(origin.threads, chosen)
+    if options is None and threads:
+        options = onnxruntime.SessionOptions()
     try:
+        if options is not None:
+            options.intra_op_num_threads = threads
         made = cls._made_from(replace(origin, options=options))
     finally:
-        restore()
+        if options is not None:
+            options.intra_op_num_threads = chosen
     made._origin = replace(made._origin, options=origin.options)
     return made
 

@@ -6,7 +6,6 @@ import functools
 import hashlib
 import multiprocessing
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,21 +130,6 @@ def session_options(given: Any) -> Any:
             f"sess_options is a function that returned {options!r}; return an onnxruntime.SessionOptions from it"
         )
     return options
-
-
-def worker_options(origin: Origin) -> tuple[Any, Callable[[], None]]:
-    """Return the session options to use in a worker process, and a function that restores them afterwards.
-
-    They have the number of threads of `worker_threads`.
-    """
-    options = session_options(origin.options)
-    chosen = 0 if options is None else options.intra_op_num_threads
-    threads = worker_threads(origin.threads, chosen)
-    if threads == chosen:
-        return options, lambda: None
-    options = onnxruntime.SessionOptions() if options is None else options
-    options.intra_op_num_threads = threads
-    return options, lambda: setattr(options, "intra_op_num_threads", chosen)
 
 
 def worker_threads(given: int | None, chosen: int) -> int:

@@ -235,7 +235,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._has_foreign_types = not ort_values.FOREIGN_TYPES.isdisjoint(
             item.type for item in (*inputs, *self.get_outputs())
         )
-        self._captures_graphs = cuda_provider.captures_graphs(self.get_provider_options())
+        for_cuda = self.get_provider_options().get(devices.CUDA_PROVIDER, {})
+        self._captures_graphs = for_cuda.get("enable_cuda_graph") == "1"
         captures = self._captures_graphs or getattr(self._sess, "is_webgpu_graph_capture_enabled", bool)()
         is_direct = _IS_READ and self._extensions is None and not self._has_foreign_types and not captures
         required = frozenset(item.name for item in inputs if not item.type.startswith("optional"))

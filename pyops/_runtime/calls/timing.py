@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter_ns
 from typing import Any, Generic, TypeVar
 
@@ -134,13 +134,13 @@ class Nodes(Generic[Key]):
                 yield key, compute.__self__
 
     @contextmanager
-    def timed(self) -> Iterator[tuple[list[NodeProfile], int]]:
+    def timed(self) -> Iterator[Profile]:
         """Time the calls of every node within the block; the session must outlive it.
 
         Yields
         ------
-        (list of NodeProfile, int)
-            The clock of each node, and the number of nodes that are machine code and have none.
+        Profile
+            With the clock of each node, and the number of nodes that are machine code and have none.
 
         Raises
         ------
@@ -159,7 +159,7 @@ class Nodes(Generic[Key]):
                     self._originals[key], self._computes[key] = self._computes[key], timed
                     node.op._revision.value += 1  # so that machine code looks up what to call
                     clocks.append(clock)
-            yield clocks, compiled
+            yield Profile(clocks, compiled)
         finally:
             self._computes.update(self._originals)
             self._originals.clear()
@@ -187,8 +187,7 @@ class Profile(Shown):
         return [[_HEADER, *(node._row() for node in self.nodes)], *notes]
 
 
-@contextmanager
-def profile(session: onnxruntime.InferenceSession) -> Iterator[Profile]:
+def profile(session: onnxruntime.InferenceSession) -> AbstractContextManager[Profile]:
     """Time the calls of a session's ops within the block, except for compiled kernels.
 
     Parameters
@@ -228,8 +227,7 @@ def profile(session: onnxruntime.InferenceSession) -> Iterator[Profile]:
             f"expected a pyops.InferenceSession, got {type(session).__qualname__}; call pyops.patch_onnxruntime() "
             "before another library creates the session"
         )
-    with nodes.timed() as (clocks, compiled):
-        yield Profile(clocks, compiled)
+    return nodes.timed()
 
 
 def _spell_seconds(seconds: float) -> str:
