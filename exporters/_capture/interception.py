@@ -320,7 +320,7 @@ def _fake_grouped_mm(values: Mapping[str, Any]) -> torch.Tensor:
     """Return the products of groups; torch's fake takes bfloat16 only."""
     a, b = values["self"], values["mat2"]
     groups = [(a if a.dim() == 3 else values["offs"]).shape[0]] if a.dim() == b.dim() else []
-    return a.new_empty([*groups, a.shape[-2], b.shape[-1]], dtype=values.get("out_dtype"))
+    return torch.empty([*groups, a.shape[-2], b.shape[-1]], dtype=values.get("out_dtype") or a.dtype, device=a.device)
 
 
 _FAKES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
