@@ -316,7 +316,7 @@ def _fake_lstsq(values: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
     )
 
 
-def _fake_grouped_mm(values: Mapping[str, Any]) -> torch.Tensor:
+def _fake_grouped_mm(values: Mapping[str, Any]) -> Any:
     """Return the products of groups; torch's fake takes bfloat16 only."""
     a, b = values["self"], values["mat2"]
     groups = [(a if a.dim() == 3 else values["offs"]).shape[0]] if a.dim() == b.dim() else []

@@ -10,7 +10,8 @@ from typing import TypeGuard
 from pyops.errors import PyopsError
 
 from .._torch.operators import find_overload
-from ..errors import ExportError
+from .._torch_private.operators import OpOverload, qualified_name
+from ..errors import ExportError, NoTranslationError
 from .nodes import symbolic_message
 from .translations import raised_by_translation
 
@@ -58,18 +59,18 @@ def unwrapped(error: Exception) -> Exception:
     return next((cause for cause in causes(error) if _is_of_translation(cause)), error)
 
 
-def _no_translation(namespace: str, name: str, overload: str, line: str) -> str:
+def untranslated(target: OpOverload, line: str) -> NoTranslationError:
+    """Return the error for an operator without a translation, and the line of the user's code that calls it."""
+    name = qualified_name(target)
     # torch decomposes some operators into its primitives before it looks for their translations.
-    operator = f"{'aten' if namespace == 'prims' else namespace}::{name}"
-    if overload != "default" and namespace != "prims":
-        operator += f".{overload}"
+    operator = name.partition(".")[0].replace("prims::", "aten::") if name.startswith("prims::") else name
     if find_overload(operator) is None:
-        operator = f"{namespace}::{name}"
-    return (
+        operator = name
+    return NoTranslationError(
         f"torch's exporter has no translation for {operator}, which the model calls; register one before the export: "
         f'exporters.register_translation("{operator}", op), with an Op of yours or a function that calls '
-        f"exporters.opset(...)\n  {line}"
-    ).rstrip()
+        f"exporters.opset(...)\n  {line}".rstrip()
+    )
 
 
 _DEPENDS_ON_DATA = (
@@ -81,7 +82,6 @@ _OVERLOAD = r"<OpOverload\(op='(?P<namespace>\w+)\.(?P<name>\w+)', overload='(?P
 
 # Each function is called with the named groups of its pattern.
 _EXPLANATIONS: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
-    (re.compile(rf"No ONNX function found for {_OVERLOAD}\. Failure message: (?P<line>.*)"), _no_translation),
     (
         re.compile(r"There was no fake impl registered for (<CustomOpDef\()?(?P<operator>\w+::(?P<name>\w+))"),
         "torch cannot trace {operator}, since it has no fake implementation that gives the shape of its result; write "

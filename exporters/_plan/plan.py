@@ -28,7 +28,7 @@ from .._library import library
 from .._library.elementwise import floor_of_quotient
 from .._library.library import Answer, source_name
 from .._library.table import Row
-from .._lowering.explanations import causes, explain_error
+from .._lowering.explanations import causes, explain_error, untranslated
 from .._lowering.translations import no_translation_error, registered, registration_of
 from .._report import By
 from .._torch_private.exporter import Exporter, Lowering, RepeatedError, undo_on_failure
@@ -115,8 +115,8 @@ class Plan(Lowering):
                 return program
             self._whole |= missing
 
-    def translation(self, node: Node, exporter: Exporter) -> Callable[..., Any] | None:
-        """Return a function that tries the answers for a call one after the other, or None if there is none."""
+    def translation(self, node: Node, exporter: Exporter) -> Callable[..., Any]:
+        """Return a function that tries the answers for a call one after the other."""
         step("translating calls", len(self.decisions), self._count)
         if node.target is operator.floordiv:
             return floor_of_quotient  # torch's own translation rounds toward zero
@@ -127,14 +127,7 @@ class Plan(Lowering):
             if not self._explaining:
                 raise inexpressible(node)
             return self._unsupported(node, LACKING)
-        answers = list(self._answers(node, exporter))
-        if not answers and not self._explaining and not self.backends.torch:
-            return None
-        return functools.partial(self._translate, node, answers)
-
-    def place(self, node: Node) -> str:
-        """Return the line of the user's code that a call comes from."""
-        return source_line(node)
+        return functools.partial(self._translate, node, list(self._answers(node, exporter)))
 
     def _missing(self, program: torch.export.ExportedProgram, exporter: Exporter) -> dict[OpOverload, str]:
         """Return the operators that must be kept whole because a part of them has no answer, with the reasons."""
@@ -233,7 +226,7 @@ class Plan(Lowering):
     def _translate(self, node: Node, answers: list[Answer], /, *args: Any, **kwargs: Any) -> Any:
         """Emit the nodes of the first answer that supports this call."""
         target = target_of(node)
-        errors: list[Exception] = []
+        errors: list[Exception] = [] if answers else [untranslated(target, source_line(node))]
         for answer in answers:
             if answer.by == "torch" and errors:
                 continue  # the row that replaces it has failed, and torch's own is wrong

@@ -117,10 +117,6 @@ class Lowering:
         """Return the function that translates a call of the prepared program, or None if there is none."""
         return exporter.translation(node)
 
-    def place(self, node: torch.fx.Node) -> str:
-        """Return the line of the user's code that a call comes from, or ``""``."""
-        return ""
-
 
 class Exporter:
     """torch's exporter in one export, for a `Lowering`."""
@@ -174,7 +170,7 @@ def adapted_exporter(lowering: Lowering) -> Iterator[None]:
 
     def dispatching_to(node: torch.fx.Node, registry: Any) -> tuple[Callable[..., Any] | None, str]:
         found = lowering.translation(node, Exporter(registry, prepare, dispatch))
-        return found or dispatch(node, registry)[0], lowering.place(node)
+        return (found, "") if found is not None else dispatch(node, registry)
 
     def element_type_of(dtype: torch.dtype) -> onnx_ir.DataType:
         # ONNX has no complex32, and the exporter does not use it either: complex tensors get the type of their parts.

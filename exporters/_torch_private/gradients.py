@@ -18,7 +18,7 @@ _aten = torch.ops.aten
 
 @contextmanager
 def below_autograd() -> Iterator[None]:
-    """Context manager: let captures record what autograd and the transforms of ``torch.func`` compute.
+    """Context manager: let models compute gradients, by autograd and the transforms of ``torch.func``, and record them.
 
     Otherwise captures record the operators that the code calls, and lose the tensors that autograd saves for gradients.
     Here the composite ones are recorded as their parts. Constants that are lost all the same have no values.
@@ -30,6 +30,7 @@ def below_autograd() -> Iterator[None]:
         return make(function, *args, **{**kwargs, "pre_dispatch": False, "decomposition_table": table})
 
     with (
+        torch.enable_grad(),
         replaced(exporting, "make_fx", making),
         replaced(tracing, "make_fx", making),
         config.patch(error_on_lifted_constant_tensors=False),

@@ -72,8 +72,6 @@ def test_no_translation(model, function, name, outputs):
         "exporters.opset(...)"
     )
     assert re.fullmatch(rf"  .*test_explanations\.py:{function.__code__.co_firstlineno}: \(lambda x: .*", line)
-    assert isinstance(error.__cause__, torch.onnx.errors.OnnxExporterError)
-    assert "No ONNX function found for" in str(list(causes(error))[-1])
     exporters.register_translation(
         name, lambda *args, **kwargs: exporters.opset("some").Thing(args[0], _outputs=outputs)
     )

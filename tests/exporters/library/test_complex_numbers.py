@@ -1,6 +1,7 @@
 """Calls with complex tensors: nodes of ONNX on real and imaginary parts, without torch in the model."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -164,11 +165,12 @@ def test_decompositions_of_other_sizes():
     assert report.ok, report
 
 
-def test_grouped_products():
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_grouped_products(dtype):
     model = Function(lambda x, y, ends: torch._grouped_mm(x, y, offs=ends)).eval()
-    matrices = torch.randn(3, 16, 8, generator=torch.manual_seed(0)).bfloat16()
+    matrices = torch.randn(3, 16, 8, generator=torch.manual_seed(0)).to(dtype)
     samples = [
-        (torch.randn(size, 16).bfloat16(), matrices, torch.tensor(ends, dtype=torch.int32))
+        (torch.randn(size, 16).to(dtype), matrices, torch.tensor(ends, dtype=torch.int32))
         for size, ends in ((12, [4, 4, 12]), (8, [0, 5, 8]))
     ]
     rows = (({0: torch.export.Dim.AUTO}, None, None),)
@@ -176,6 +178,26 @@ def test_grouped_products():
     report = exporters.verify(model, program=program, samples=samples)
     assert report.ok, report
     assert all(not node.domain for node in program.model.graph)
+
+
+@pytest.mark.parametrize("capture", ["export", "trace"])
+def test_grouped_products_of_counted_rows(capture):
+    """The rows of each expert of a mixture of experts, whose number is that of the weights."""
+    weights = torch.randn(4, 8, 8, generator=torch.manual_seed(0))
+
+    def experts(x):
+        chosen = x.argmax(-1) % 4
+        order = chosen.argsort()
+        ends = torch.bincount(chosen, minlength=4).cumsum(0).to(torch.int32)
+        return torch._grouped_mm(x[order], weights, offs=ends)[order.argsort()]
+
+    model, rows = Function(experts).eval(), torch.randn(6, 8)
+    dynamic = {"dynamic_shapes": (({0: torch.export.Dim.DYNAMIC},),)} if capture == "export" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", exporters.CaptureWarning)
+        program = exporters.export(model, (rows,), verbose=False, capture=capture, **dynamic)
+    report = exporters.verify(model, program=program, samples=[(rows,), *[(torch.randn(9, 8),)] * bool(dynamic)])
+    assert report.ok, report
 
 
 def test_truth_of_all_and_any():
