@@ -61,7 +61,20 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | call | nodes |
 |---|---|
 | `sort`, `argsort`, `topk`, `quantile`, `nanquantile` of floats | `TopK` with NaN above infinity; see below. |
-| `argmax` and `argmin` over all elements, with `keepdim` | The result is reshaped. |
+| `argmax` and `argmin` | NaN counts as the largest and as the smallest; `keepdim` over all elements reshapes. |
+| `diagonal`, `diag`, `trace` | `GatherND`, so that neighbours of an infinity and long integers stay as they are. |
+| `clamp` of floats | `Max` and `Min`, which keep infinity. |
+| powers of integers | Products by squaring, in int64. |
+| `sum` of int64, `prod` of integers | Sums of the upper and the lower halves; a `Scan` of products: no digit is lost. |
+| `x % n`, `n * x` and similar with a size n | In the type that torch computes in. |
+| `any` over a size of 0 | False. |
+| `unique` of floats | Each NaN is distinct. |
+| `repeat_interleave(0)`, and `scatter` by an empty index | Nothing, and the tensor as it was. |
+| `hstack`, `vstack`, `dstack`, `column_stack` of several types | `Cast` to the type that torch computes in. |
+| `sign` of NaN | 0, as in torch. |
+| `expm1`, `log1p` | Correct digits near 0. |
+| `softmax` and `log_softmax` with a dtype | The argument is cast before, not the result. |
+| `celu`, `sinc`, `gelu(approximate="tanh")`, `addcmul`, `addcdiv`, `arange`, `layer_norm` in float64 | In float64. |
 | `cross` without `dim` | Along the first dimension of size 3, which must be static. |
 | `>>` and `<<` of uint8, int8 and int16 | In int32, cast back. |
 | `einsum` of booleans and short integers | In int64, cast back to torch's dtype. |

@@ -46,7 +46,6 @@ _BY_VALUES = (
     "is not supported for tensor subclasses",
 )
 
-
 # Parts of messages about gradients, and about tensors that a capture does not know, as those that autograd computes.
 _LOST = "the capture does not see how the model computes a tensor"
 _BY_GRADIENTS = ("does not require grad", "fake tensor in the exported program", "functorch", "'constant'", _LOST)

@@ -197,6 +197,11 @@ def _narrow(input: torch.Tensor, dim: int, start: Any, length: int) -> Any:
     return input.narrow(dim, first, length)
 
 
+def _where(condition: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    # The fake of torch takes only a boolean mask, and torch itself also one of bytes.
+    return torch.where(condition.bool(), *args, **kwargs) if condition.dtype == torch.uint8 else NotImplemented
+
+
 def _histogram(input: torch.Tensor, bins: Any, *args: Any, **kwargs: Any) -> Any:
     kind = "bins_tensor" if isinstance(bins, torch.Tensor) else "bin_ct"
     return _kept(f"aten::histogram.{kind}", _named("histogram"))(input, bins, *args, **kwargs)
@@ -230,6 +235,7 @@ _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     functional.ctc_loss: _ctc_loss,
     functional.gaussian_nll_loss: _gaussian_nll_loss,
     functional.one_hot: _one_hot,
+    torch.where: _where,
 }
 # These functions are methods of tensors too.
 for _name, _replacement in {

@@ -14,7 +14,7 @@ from .._lowering.translations import functional_overloads
 from .._torch.operators import as_exported, find_overload
 from .._torch_private.operators import qualified_name, schema_arguments
 from .complex_numbers import absolute, parts, truth
-from .table import lower_complex, rows
+from .table import lower, lower_complex, rows
 from .values import (
     Pairs,
     by_torch,
@@ -161,6 +161,8 @@ def _at_least(rank: int) -> Callable[..., Any]:
 
 for _rank in _ADDED:
     lower_complex(f"aten::atleast_{_rank}d")(_at_least(_rank))
+    # torch's exporter puts the tensors into a sequence, whose elements must have one type.
+    lower(f"aten::atleast_{_rank}d.Sequence", replaces=True)(_at_least(_rank))
 
 
 def _cut(self: Pairs, sizes: Sequence[Any], dim: int) -> Any:

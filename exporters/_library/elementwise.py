@@ -15,6 +15,8 @@ from pyops.kernels import pointwise, special
 
 from .._lowering.nodes import emit
 from .._torch.tensors import numpy_dtype
+from .arithmetic import with_number
+from .precision import exp_minus_one, gelu_by_tanh, log_of_one_plus
 from .table import lower
 from .values import (
     by_torch,
@@ -124,7 +126,6 @@ def _of_doubles(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 for _prefix in ("", "special_"):
     lower(f"aten::{_prefix}erf", replaces=True)(_of_doubles(kernels.Erf))
-    lower(f"aten::{_prefix}erfc", replaces=True)(_of_doubles(kernels.Erfc))
 
 
 def _logarithm(base: int) -> Callable[..., Any]:
@@ -144,14 +145,18 @@ for _base in (2, 10):
 
 @lower("aten::gelu", replaces=True)
 def _gelu(self: Any, *, approximate: str = "none") -> Any:
-    if approximate != "none" or dtype_of(self) != torch.float64:
+    if dtype_of(self) != torch.float64:
         return NotImplemented
+    if approximate != "none":
+        return gelu_by_tanh(self)
     erf = kernels.Erf(onnx_ops.Mul(self, typed_constant(math.sqrt(0.5), torch.float64)))
     half = onnx_ops.Mul(self, typed_constant(0.5, torch.float64))
     return onnx_ops.Mul(half, onnx_ops.Add(erf, typed_constant(1, torch.float64)))
 
 
 # The errors of torch's own translations of these exceed rounding.
+for _name in ("erfc", "special_erfc"):
+    lower(f"aten::{_name}", replaces=True)(_promoted(special.erfc, floating=True))
 lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
 lower("aten::special_log_ndtr", replaces=True)(_promoted(special.log_ndtr, floating=True))
 
@@ -177,6 +182,15 @@ def _polygamma(n: int, self: Any) -> Any:
 def _signbit(self: Any) -> Any:
     # torch's exporter emits x < 0, which is false for -0.
     return kernels.Signbit(self) if dtype_of(self).is_floating_point else NotImplemented
+
+
+@lower("aten::sign", replaces=True)
+@lower("aten::sgn", replaces=True)
+def _sign(self: Any) -> Any:
+    # The sign of NaN is 0 in torch, and NaN in ONNX Runtime.
+    if not dtype_of(self).is_floating_point:
+        return NotImplemented
+    return onnx_ops.Where(onnx_ops.IsNaN(self), like(0.0, self), onnx_ops.Sign(self))
 
 
 @lower("aten::_to_copy", replaces=True)
@@ -242,6 +256,14 @@ def _in_float32(function: Callable[..., Any], *values: Any, floating: bool = Fal
     return cast(result, dtype)
 
 
+def _of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self: _in_float32(function, self, floating=True)
+
+
+for _name, _function in {"expm1": exp_minus_one, "log1p": log_of_one_plus}.items():
+    lower(f"aten::{_name}", replaces=True)(_of_floats(_function))
+
+
 @lower("aten::log_sigmoid", replaces=True)
 def _log_sigmoid(self: Any) -> Any:
     # torch's exporter emits the logarithm of a Sigmoid, which is 0 from -18 down.
@@ -305,6 +327,13 @@ def _floor_divide(self: Any, other: Any) -> Any:
 for _name, _division in {"aten::remainder": _remainder, "aten::floor_divide": _floor_divide}.items():
     OF_INTEGERS[_name] = _division
     lower(_name, replaces=True)(_unless(lambda dtype: not dtype.is_floating_point, _division))
+
+
+@lower("aten::remainder.Scalar", replaces=True)
+def _remainder_of_number(self: Any, other: Any) -> Any:
+    if isinstance(other, onnx_ir.Value):
+        return _remainder(*with_number(self, other))
+    return _remainder(self, other) if promoted(self, other).is_floating_point else NotImplemented
 
 
 @lower("aten::div.Tensor_mode", replaces=True)

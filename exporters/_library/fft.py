@@ -59,8 +59,30 @@ def _as_pairs(x: Any, rank: int) -> Any:
     return onnx_ops.Pad(onnx_ops.Unsqueeze(x, constant([-1])), constant([0] * (2 * rank + 1) + [1]))
 
 
-@lower("aten::_fft_c2r", takes_complex=True)
+# ONNX Runtime's DFT has factors of float32, and takes the length of an inverse transform only as a constant.
+
+
+@lower("aten::_fft_c2c", takes_complex=True, replaces=True)
+def _c2c(self: Pairs, dim: Sequence[int], normalization: int, forward: bool) -> Any:
+    if self.value.dtype != onnx_ir.DataType.DOUBLE:
+        return NotImplemented
+    return kernels.FftC2c(self.value, None, dim=list(dim), forward=forward, normalization=normalization)
+
+
+@lower("aten::_fft_r2c", replaces=True)
+def _r2c(self: Any, dim: Sequence[int], normalization: int, onesided: bool) -> Any:
+    if self.dtype != onnx_ir.DataType.DOUBLE:
+        return NotImplemented
+    given: dict[str, Any] = {"dim": list(dim), "forward": True, "normalization": normalization}
+    if onesided:
+        return kernels.FftR2c(self, None, **given)
+    return kernels.FftC2c(_as_pairs(self, len(self.shape)), None, **given)
+
+
+@lower("aten::_fft_c2r", takes_complex=True, replaces=True)
 def _c2r(self: Pairs, dim: Sequence[int], normalization: int, last_dim_size: Any) -> Any:
+    if isinstance(last_dim_size, int) and self.value.dtype != onnx_ir.DataType.DOUBLE:
+        return NotImplemented
     sizes = vector([*[-1] * (len(dim) - 1), last_dim_size])
     return kernels.FftC2r(self.value, sizes, dim=list(dim), normalization=normalization)
 

@@ -58,6 +58,8 @@ def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, i
 
 def _scattered(name: str) -> Callable[..., Any]:
     def translation(self: Any, dim: int, index: Any, src: Any, **given: Any) -> Any:
+        if 0 in index.shape:
+            return onnx_ops.Identity(self)
         if index.shape == src.shape and (name == "aten::scatter.src" or not _is_short(self)):
             return NotImplemented
         part = src if index.shape == src.shape else _indexed(src, index)
@@ -278,6 +280,29 @@ def _segment_reduce(
 @lower("prims::view_of", takes_complex=True)
 def _view_of(a: Any) -> Any:
     return onnx_ops.Identity(a.value if isinstance(a, Pairs) else a)
+
+
+@lower("aten::repeat_interleave.self_int", replaces=True)
+def _repeat_interleave(self: Any, repeats: Any, dim: int | None = None, **_: Any) -> Any:
+    # torch's exporter gives the elements once.
+    if isinstance(repeats, onnx_ir.Value) or repeats:
+        return NotImplemented
+    flat, axis = (onnx_ops.Reshape(self, constant([-1])), 0) if dim is None else (self, dim)
+    return onnx_ops.Slice(flat, constant([0]), constant([0]), constant([axis]))
+
+
+@lower("aten::diagonal", replaces=True)
+@lower("aten::diagonal_copy", replaces=True)
+def _diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    # torch's exporter adds the products of rows with 0 and 1, which are NaN beside an infinity.
+    others = [dim for dim in range(len(self.shape)) if dim not in (dim1 % len(self.shape), dim2 % len(self.shape))]
+    first = onnx_ops.Transpose(self, perm=[dim1 % len(self.shape), dim2 % len(self.shape), *others])
+    above, below = constant(max(offset, 0)), constant(max(-offset, 0))
+    rows, columns = (onnx_ops.Gather(onnx_ops.Shape(first), constant(axis)) for axis in (0, 1))
+    count = onnx_ops.Max(onnx_ops.Min(rows - below, columns - above), constant(0))
+    numbers = onnx_ops.Unsqueeze(onnx_ops.Range(constant(0), count, constant(1)), constant([1]))
+    elements = onnx_ops.GatherND(first, onnx_ops.Concat(numbers + below, numbers + above, axis=1))
+    return onnx_ops.Transpose(elements, perm=[*range(1, len(others) + 1), 0])
 
 
 # torch.export fixes all ranks, and assumes that a dynamic dimension is not of size 1.

@@ -19,6 +19,7 @@ from .._torch_private.operators import OpOverload, qualified_name, schema_argume
 from .._torch_private.trees import flatten
 from ..errors import NoTranslationError
 from . import (  # noqa: F401
+    arithmetic,
     complex_numbers,
     complex_products,
     complex_tensors,
@@ -29,6 +30,7 @@ from . import (  # noqa: F401
     layers,
     linear_algebra,
     losses,
+    precision,
     statistics,
 )
 from .table import Row, awaited, complex_rows, enter_awaited, rows

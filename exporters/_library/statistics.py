@@ -13,6 +13,7 @@ import torch
 
 from pyops.kernels import order_statistics, reductions
 
+from .._torch_private.exporter import recorded_nodes
 from .table import lower
 from .values import by_torch, cast, constant, dtype_of, kernels, like, named_dtype, onnx_ops, promote, typed_constant
 
@@ -132,30 +133,110 @@ lower("aten::amax", replaces=True)(_extreme(kernels.Amax))
 lower("aten::amin", replaces=True)(_extreme(kernels.Amin))
 
 
-def _place(find: Callable[..., Any]) -> Callable[..., Any]:
+def _place(name: str) -> Callable[..., Any]:
     def translation(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         # With keepdim, torch's exporter keeps only one dimension, that of the flattened tensor.
-        if dim is not None or not keepdim or not len(self.shape):
+        is_float = dtype_of(self).is_floating_point
+        if not len(self.shape) or not (is_float or (dim is None and keepdim)):
             return NotImplemented
-        found = find(onnx_ops.Reshape(self, constant([-1])))
-        return onnx_ops.Reshape(found, constant([1] * len(self.shape)))
+        find = onnx_ops.ArgMax if is_float else getattr(onnx_ops, name)
+        x = _with_largest_nan(onnx_ops.Neg(self) if name == "ArgMin" else self, self) if is_float else self
+        if dim is not None:
+            return find(x, axis=dim, keepdims=int(keepdim))
+        found = find(onnx_ops.Reshape(x, constant([-1])), keepdims=int(keepdim))
+        return onnx_ops.Reshape(found, constant([1] * len(self.shape))) if keepdim else found
 
     return translation
 
 
-lower("aten::argmax", replaces=True)(_place(onnx_ops.ArgMax))
-lower("aten::argmin", replaces=True)(_place(onnx_ops.ArgMin))
+def _with_largest_nan(x: Any, of: Any) -> Any:
+    """Return numbers with infinity for NaN, which torch finds first, and the largest number for infinity."""
+    return onnx_ops.Where(
+        onnx_ops.IsNaN(x), like(math.inf, of), onnx_ops.Min(x, like(torch.finfo(dtype_of(of)).max, of))
+    )
 
 
+lower("aten::argmax", replaces=True)(_place("ArgMax"))
+lower("aten::argmin", replaces=True)(_place("ArgMin"))
+
+
+@lower("aten::sum.default", replaces=True)
+@lower("aten::sum.dim_IntList", replaces=True)
+def _sum(self: Any, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    if dtype_of(self) != torch.int64 or not len(self.shape) or dtype:
+        return NotImplemented
+    # ONNX Runtime adds int64 as doubles, which hold the sums of the upper and the lower halves.
+    half, axes = constant(2**32), constant(list(dim)) if dim else None
+    low = onnx_ops.Mod(self, half)
+    high = onnx_ops.Div(self - low, half)
+    upper, rest = (onnx_ops.ReduceSum(part, axes, keepdims=int(keepdim)) for part in (high, low))
+    return upper * half + rest
+
+
+@lower("aten::prod.default", replaces=True)
 @lower("aten::prod.dim_int", replaces=True)
-def _prod(self: Any, dtype: Any = None, **_: Any) -> Any:
-    return NotImplemented if len(self.shape) else onnx_ops.Identity(_factors(self, dtype))
+def _prod(self: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    factors = _factors(self, dtype)
+    if not len(self.shape):
+        return onnx_ops.Identity(factors)
+    if dtype_of(factors).is_floating_point:
+        return NotImplemented
+    flat, axis = (onnx_ops.Reshape(factors, constant([-1])), 0) if dim is None else (factors, dim % len(self.shape))
+    rank = 1 if dim is None else len(self.shape)
+    first = onnx_ops.Transpose(flat, perm=[axis, *(other for other in range(rank) if other != axis)])
+    one = onnx_ops.Expand(like(1, factors), onnx_ops.Shape(first, start=1))
+    product = onnx_ops.Scan(one, first, _outputs=1, body=_multiplication(factors.dtype), num_scan_inputs=1)
+    return onnx_ops.Unsqueeze(product, constant([axis])) if keepdim else product
+
+
+def _multiplication(dtype: onnx_ir.DataType) -> onnx_ir.Graph:
+    """Return the graph of one step of a product of integers, which ONNX Runtime's ReduceProd computes as doubles."""
+    names = ("product/total", "product/factor")
+    total, factor = (onnx_ir.Value(name=name, type=onnx_ir.TensorType(dtype)) for name in names)
+    with recorded_nodes(onnx_ops.version) as nodes:
+        result = onnx_ops.Mul(total, factor)
+    result.name, result.dtype = "product/result", dtype
+    return onnx_ir.Graph([total, factor], [result], nodes=nodes, name="product")
+
+
+@lower("aten::_unique2", replaces=True)
+def _unique(self: Any, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False) -> Any:
+    # ONNX Runtime takes one NaN for another.
+    if not dtype_of(self).is_floating_point:
+        return NotImplemented
+    flat = onnx_ops.Reshape(self, constant([-1]))
+    flat.dtype, flat.shape = self.dtype, onnx_ir.Shape([None])
+    size = onnx_ops.Shape(flat)
+    values, order = _first(flat, size, axis=0, largest=0)
+    zero, one, last = constant([0]), constant([1]), constant([2**63 - 1])
+    earlier, later = onnx_ops.Slice(values, zero, constant([-1])), onnx_ops.Slice(values, one, last)
+    differs = onnx_ops.Concat(constant([True]), onnx_ops.Not(onnx_ops.Equal(earlier, later)), axis=0)
+    is_first = onnx_ops.Slice(differs, zero, size)
+    numbers = onnx_ops.CumSum(onnx_ops.Cast(is_first, to=onnx_ir.DataType.INT64), constant(0)) - one
+    inverse = onnx_ops.Reshape(onnx_ops.ScatterElements(numbers, order, numbers, axis=0), onnx_ops.Shape(self))
+    starts = onnx_ops.Reshape(onnx_ops.NonZero(is_first), constant([-1]))
+    counts = onnx_ops.Concat(onnx_ops.Slice(starts, one, last), size, axis=0)
+    counts = onnx_ops.Slice(counts, zero, onnx_ops.Shape(starts)) - starts
+    nothing = constant(np.empty(0, np.int64))
+    found = onnx_ops.Compress(values, is_first, axis=0)
+    return found, inverse if return_inverse else nothing, counts if return_counts else nothing
+
+
+@lower("aten::any.default", replaces=True)
+@lower("aten::any.dim", replaces=True)
+@lower("aten::any.dims", replaces=True)
+def _any(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    truth = onnx_ops.Cast(self, to=onnx_ir.DataType.BOOL)
+    if not len(self.shape):
+        return truth
+    axes = None if dim is None else constant([dim] if isinstance(dim, int) else dim)
+    # The largest of no bytes is 0; torch's exporter takes the largest of int64, and -2**63 is true.
+    largest = onnx_ops.ReduceMax(onnx_ops.Cast(truth, to=onnx_ir.DataType.UINT8), axes, keepdims=int(keepdim))
+    return onnx_ops.Cast(largest, to=onnx_ir.DataType.BOOL)
 
 
 @lower("aten::all.dim", replaces=True)
 @lower("aten::all.dims", replaces=True)
-@lower("aten::any.dim", replaces=True)
-@lower("aten::any.dims", replaces=True)
 def _truth(self: Any, **_: Any) -> Any:
     return NotImplemented if len(self.shape) else onnx_ops.Cast(self, to=onnx_ir.DataType.BOOL)
 

@@ -619,7 +619,7 @@ def part(program: Program, steps: list[Step], outcome: Outcome | None = None) ->
     if outcome is not None and outcome.values:
         computed[outcome.sample] = {**computed[outcome.sample], **outcome.values}
     samples = [{name: values[name].resolve_conj().contiguous() for name in needed} for values in computed]
-    return replace(program, steps=steps, samples=samples, whole=False, results=[steps[-1].name])
+    return replace(program, steps=steps, samples=samples, whole=False, results=[step.name for step in steps])
 
 
 def checked(program: Program) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,7 @@ EXTREMES = [
 MANY = (torch.arange(120.0) * 7 % 31).reshape(2, 60).masked_fill(torch.arange(120).reshape(2, 60) % 5 == 0, NAN)
 LONG = (torch.arange(160.0) * 7 % 31).reshape(2, 80).masked_fill(torch.arange(160).reshape(2, 80) % 3 == 0, NAN)
 BYTES = torch.tensor([255, 7, 128], dtype=torch.uint8)
+LARGE = torch.tensor([[2**53 + 1, 5, -1], [7, 2**60 + 3, 2], [-(2**62), 3, 2**57 + 1]])
 MASK, OTHER_MASK = torch.tensor([True, False, True]), torch.tensor([False, True, False, True, True])
 
 
@@ -184,6 +185,104 @@ CASES = {
         (ramp(3, 4),),
         (ramp(3, 4) + 1,),
     ),
+    "diagonals beside infinity": (
+        lambda x, n: (
+            *(x.diagonal(), x.diagonal(1), x.diagonal(-2), x.diag(9), x.trace(), torch.einsum("ii->i", x @ x.T)),
+            *(n.diagonal(), n.diag(1), n.trace(), (n > 5).diagonal(), x.half()[None].diagonal(0, -1, 1)),
+        ),
+        (extremes(torch.float32)[:, 1:5], LARGE),
+        (extremes(torch.float32)[:2, 1:4], LARGE[:2, :2]),
+    ),
+    "bounds of infinity": (
+        lambda x: (x.clamp(max=2), x.clamp(min=0.5), x.clamp(-1, 1), x.half().clamp_min(0), x.clamp_max(x.shape[1])),
+        (extremes(torch.float32),),
+        (extremes(torch.float32)[:, 1:],),
+    ),
+    "powers of integers": (
+        lambda x, e: (
+            *(x**5, x.int() ** 5, x.to(torch.int8) ** 3, x.byte() ** 2, x**0, x**e, x.int() ** e, 3**e, 2.5**e, x**0.5),
+            *((x > 0) ** 2, x ** x.shape[0], x.to(torch.int8) ** x.shape[0], x.half() ** x.shape[0], x.float() ** e),
+            *(torch.tensor(2.0) ** torch.tensor(0.5, dtype=torch.float64), torch.tensor([-INF]) ** 0.5),
+        ),
+        (torch.tensor([77, -78, 1, -1, 2**20 + 1]), torch.tensor([5, 3, -2, -3, 63])),
+        (torch.tensor([2**40 + 1, 0]), torch.tensor([3, 2])),
+    ),
+    "numbers and sizes": (
+        lambda x, b: (
+            *(x % x.shape[0], x.shape[0] * b, b + x.shape[0], x.to(torch.int8) * x.shape[0], x.float() % x.shape[0]),
+            *(
+                x > x.shape[0],
+                x.float() == x.shape[0],
+                torch.fmod(x, x.shape[0]),
+                x.half() - x.shape[0],
+            ),
+        ),
+        (torch.tensor([-3, 101, 7]), MASK),
+        (torch.tensor([-3, 101, 7, 4, -9]), OTHER_MASK),
+    ),
+    "products and sums beyond 53 bits": (
+        lambda x: (x.sum(), x.sum(0), x.sum((0, 1), keepdim=True), x.prod(), x.prod(1, keepdim=True), x.int().prod(-1)),
+        (LARGE,),
+        (LARGE[:, :2],),
+    ),
+    "truth of nothing": (
+        lambda x: (x.any(), x.any(0), x.any((0, 1)), x.all(), x[:0].any(0), x[:0].any(), x.half().any(1, keepdim=True)),
+        (ramp(3, 4),),
+        (torch.zeros(2, 4),),
+    ),
+    "distinct numbers": (
+        lambda x, y: (
+            *torch.unique(x.nan_to_num(), return_inverse=True, return_counts=True),
+            *(x.half().unique(), y.unique(), y[:0].unique(), torch.unique(x, return_counts=True)[1]),
+        ),
+        (extremes(torch.float32), extremes(torch.float64)),
+        (extremes(torch.float32)[:, 1:], extremes(torch.float64)),
+    ),
+    "repeated never": (
+        lambda x: (x.repeat_interleave(0), x.repeat_interleave(0, 1), x.repeat_interleave(2, 0)),
+        (ramp(3, 4),),
+        (ramp(5, 4),),
+    ),
+    "scattered nowhere": (
+        lambda x: [write(1, torch.zeros(0, 4, dtype=torch.int64), x) for write in (x.scatter, x.scatter_add)],
+        (ramp(3, 4),),
+        (ramp(5, 4),),
+    ),
+    "joined tensors of several types": (
+        lambda x, n: [
+            join([x, n]) for join in (torch.hstack, torch.vstack, torch.dstack, torch.column_stack, torch.cat)
+        ],
+        (ramp(3), torch.tensor([3, -5, 1])),
+        (ramp(5), torch.tensor([2, 4, 1, 1, 0])),
+    ),
+    "places of NaN": (
+        lambda x: (x.argmax(), x.argmin(1), x.argmax(-1, keepdim=True), x.half().argmax(0), x.double().argmin()),
+        (extremes(torch.float32),),
+        (extremes(torch.float32)[:, 1:],),
+    ),
+    "signs of NaN": (lambda x: (x.sign(), x.sgn(), x.half().sign()), (extremes(torch.float32),), None),
+    "numbers near 0": (
+        lambda x: (torch.expm1(x), torch.log1p(x), torch.expm1(x.double()), torch.log1p(x.half())),
+        (torch.tensor([1e-8, -1e-8, 1e-30, 0.0, -0.0, -0.5, 0.7, 80.0, INF, NAN, -1.0]),),
+        (torch.tensor([1e-3, -1e-3]),),
+    ),
+    "doubles": (
+        lambda x: (
+            *(torch.softmax(x.float(), 1, dtype=torch.float64), torch.log_softmax(x.half(), 1, dtype=torch.float64)),
+            *(torch.celu(x, 0.7), torch.sinc(x), torch.nn.functional.gelu(x, approximate="tanh")),
+            *(torch.addcmul(x, x, x, value=0.1), torch.addcdiv(x.half(), x, x + 9, value=0.1)),
+            torch.arange(0, 1, 0.1, dtype=torch.float64),
+            torch.nn.functional.layer_norm(x, x.shape[1:], eps=1e-3),
+            torch.nn.functional.layer_norm(x, x.shape[1:], x[0], x[1]),
+        ),
+        (ramp(3, 4).double() - 1,),
+        (ramp(5, 4).double() - 1,),
+    ),
+    "directions of infinite vectors": (
+        lambda x: torch.nn.functional.cosine_similarity(x, x + 1, -1),
+        (torch.tensor([[1.0, INF], [1.0, 2.0]]),),
+        None,
+    ),
     "LSTM with a projection": (torch.nn.LSTM(5, 4, proj_size=3), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
     "LSTM with projections": (
         torch.nn.LSTM(5, 4, 2, bias=False, batch_first=True, bidirectional=True, proj_size=2),
@@ -259,7 +358,7 @@ COMPLEX_CASES = {
 
 # Calls of the same operators that torch's exporter translates correctly.
 KEPT = {
-    "places": (lambda x: (x.argmax(), x.argmin(1, keepdim=True)), (ramp(3, 4),), (ramp(5, 6),)),
+    "places": (lambda x: (x.argmax(), x.argmin(1, keepdim=True)), (ramp(3, 4).int(),), (ramp(5, 6).int(),)),
     "cross product": (lambda x: (torch.cross(x, x + 1), torch.cross(x, x + 2, dim=-1)), (ramp(5, 3),), (ramp(4, 3),)),
     "shifted integers": (
         lambda x: (x >> 1, x << 1, torch.bitwise_right_shift(x, x)),
@@ -349,7 +448,8 @@ def check(cases, program, index):
         for leaf in expected:
             wanted, found = as_onnx_array(torch.view_as_real(leaf) if leaf.is_complex() else leaf), next(actual)
             assert (name, found.dtype, found.shape) == (name, wanted.dtype, wanted.shape)
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=name)
+            rtol, atol = (1e-12, 1e-15) if wanted.dtype == np.float64 else (1e-5, 1e-6)
+            np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol, err_msg=name)
 
 
 def custom_nodes(program):
@@ -498,6 +598,47 @@ def test_strides_of_memory_that_the_model_does_not_have(model):
     refusal = r"shape \[3, 2\] and strides \[4, 2\], which leaves out parts .* \.contiguous\(\) .*test_wrong_trans"
     with pytest.raises(exporters.ExportError, match=refusal):
         exporters.export(model(lambda x: x.as_strided((2, 2), (3, 1))), (ramp(3, 4)[:, ::2],), verbose=False)
+
+
+def test_transforms_of_doubles_and_of_sizes_known_at_run_time(model):
+    def function(x, y):
+        z = torch.fft.fft(y, dim=-1)
+        spectrum = torch.fft.rfft2(x, dim=(1, 2)) * 2
+        return [
+            torch.fft.irfft2(spectrum, s=x.shape[1:], dim=(1, 2)),
+            *(torch.view_as_real(item) for item in (z, torch.fft.ifft(z, dim=0), torch.fft.rfft(y))),
+            torch.fft.irfft(torch.fft.rfft(y), n=y.shape[-1]),
+        ]
+
+    dynamic = dict.fromkeys(range(3), torch.export.Dim.DYNAMIC)
+    program = exporters.export(model(function), (ramp(2, 6, 7), ramp(7, 5).double()), dynamic_shapes=(dynamic, None))
+    samples = [(x, ramp(7, 5).double() - 1) for x in (ramp(2, 6, 7) + 1, ramp(3, 5, 8), ramp(4, 7, 9))]
+    report = exporters.verify(
+        model(function), program=program, samples=samples, tolerances={torch.float64: (1e-13, 1e-13)}
+    )
+    assert report.ok, report
+
+
+def test_the_complement_of_erf_keeps_its_digits(model):
+    x = torch.tensor([-1.0, 0.5, 3.0, 9.0])
+    program = exporters.export(model(lambda x: torch.erfc(x)), (x,), verbose=False)
+    report = exporters.verify(model(lambda x: torch.erfc(x)), (x,), program, tolerances={torch.float32: (1e-6, 0)})
+    assert report.ok, report
+
+
+@pytest.mark.filterwarnings("ignore:where received a uint8 condition tensor:UserWarning")
+@pytest.mark.parametrize("capture", ["export", "auto", "trace"])
+def test_a_mask_of_bytes_selects(model, capture):
+    module, mask = model(lambda m, x: torch.where(m, x, -x)), torch.tensor([1, 0, 255], dtype=torch.uint8)
+    program = exporters.export(module, (mask, ramp(3)), capture=capture, verbose=False)
+    assert exporters.verify(module, (mask.flip(0) * 2, ramp(3) + 1), program).ok
+
+
+def test_sizes_that_torch_takes_for_equal_and_that_differ_are_refused(model):
+    module = model(lambda x: torch.sub(x[-(x.shape[0] - 1) :], x, alpha=-2))
+    arguments = {"dynamic_shapes": ({0: torch.export.Dim.DYNAMIC},), "verbose": False}
+    with pytest.raises(exporters.ExportError, match=r"fails where the model does not: RuntimeError: Runtime assertion failed for expression Eq"):
+        exporters.export(module, (ramp(2, 4),), **arguments)
 
 
 def test_numbers_in_float64_models_are_exact(model):

@@ -1,0 +1,106 @@
+"""Lowering of arithmetic with sizes, of powers of integers, and of bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import onnx_ir
+import torch
+
+from .table import lower
+from .values import by_torch, cast, constant, dtype_of, like, onnx_ops, promoted, typed_constant
+
+
+def _of_size(name: str) -> Callable[..., Any]:
+    """Return a translation of calls with a size, for which torch's exporter takes only constants."""
+
+    def translation(self: Any, other: Any) -> Any:
+        if not isinstance(other, onnx_ir.Value):
+            return NotImplemented
+        return by_torch(name, *with_number(self, other))
+
+    return translation
+
+
+def with_number(self: Any, number: onnx_ir.Value) -> list[Any]:
+    """Return a tensor and a number that is known only when the model runs, in the type in which torch computes."""
+    dtype = promoted(self, 1.0 if dtype_of(number).is_floating_point else 1)
+    return [cast(item, dtype) for item in (self, number)]
+
+
+for _name in ("add", "sub", "mul", "fmod", "eq", "ne", "lt", "le", "gt", "ge"):
+    lower(f"aten::{_name}.Scalar", replaces=True)(_of_size(f"aten::{_name}.Tensor"))
+
+
+@lower("aten::pow.Tensor_Scalar", replaces=True)
+def _power(self: Any, exponent: Any) -> Any:
+    if isinstance(exponent, onnx_ir.Value):
+        return _power_of_tensor(*with_number(self, exponent))
+    dtype = promoted(self, exponent)
+    if dtype.is_floating_point or exponent < 0:
+        # torch takes the root, of -inf too.
+        return onnx_ops.Sqrt(cast(self, dtype)) if exponent == 0.5 else NotImplemented
+    return cast(_integer_power(cast(self, torch.int64), exponent), dtype)
+
+
+@lower("aten::pow.Tensor_Tensor", replaces=True)
+def _power_of_tensor(self: Any, exponent: Any) -> Any:
+    dtype = promoted(self, exponent)
+    if dtype.is_floating_point:
+        return onnx_ops.Pow(cast(self, dtype), cast(exponent, dtype))
+    return cast(_power_of_integers(cast(self, torch.int64), cast(exponent, torch.int64)), dtype)
+
+
+@lower("aten::pow.Scalar", replaces=True)
+def _power_of_number(self: Any, exponent: Any) -> Any:
+    dtype = promoted(self, exponent)
+    return _power_of_tensor(typed_constant(self, dtype), cast(exponent, dtype))
+
+
+# ONNX Runtime computes powers of integers as those of doubles, which have 53 bits and saturate.
+
+
+def _integer_power(x: Any, exponent: int) -> Any:
+    """Return a constant power of int64 numbers, by squaring."""
+    result = None
+    while exponent:
+        if exponent % 2:
+            result = x if result is None else onnx_ops.Mul(result, x)
+        exponent //= 2
+        x = onnx_ops.Mul(x, x) if exponent else x
+    found = onnx_ops.Expand(constant(1), onnx_ops.Shape(x)) if result is None else result
+    found.dtype = onnx_ir.DataType.INT64
+    return found
+
+
+def _power_of_integers(x: Any, exponent: Any) -> Any:
+    """Return powers of int64 numbers; exponents of more than six bits are right for even numbers, 1 and -1."""
+    zero, one, two = (constant(number) for number in (0, 1, 2))
+    rest = onnx_ops.Abs(exponent)
+    rest = onnx_ops.Min(rest, onnx_ops.Add(constant(64), onnx_ops.Mod(rest, two)))
+    result, square = one, x
+    for _ in range(7):
+        is_odd = onnx_ops.Equal(onnx_ops.Mod(rest, two), one)
+        result = onnx_ops.Mul(result, onnx_ops.Where(is_odd, square, one))
+        rest, square = onnx_ops.Div(rest, two), onnx_ops.Mul(square, square)
+    vanishes = onnx_ops.And(onnx_ops.Less(exponent, zero), onnx_ops.Not(onnx_ops.Equal(onnx_ops.Abs(x), one)))
+    found: Any = onnx_ops.Where(vanishes, zero, result)
+    found.dtype = onnx_ir.DataType.INT64
+    return found
+
+
+@lower("aten::clamp.default", replaces=True)
+@lower("aten::clamp_min", replaces=True)
+@lower("aten::clamp_max", replaces=True)
+def _clamp(self: Any, min: Any = None, max: Any = None) -> Any:
+    # With one bound, ONNX's Clip returns the largest finite number for infinity.
+    bounds = [bound for bound in (min, max) if bound is not None]
+    dtype = promoted(self, *(bound for bound in bounds if not isinstance(bound, onnx_ir.Value)))
+    if not dtype.is_floating_point:
+        return NotImplemented
+    x = cast(self, dtype)
+    for bound, node in ((min, onnx_ops.Max), (max, onnx_ops.Min)):
+        if bound is not None:
+            x = node(x, cast(bound, dtype) if isinstance(bound, onnx_ir.Value) else like(float(bound), x))
+    return x
