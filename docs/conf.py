@@ -55,6 +55,7 @@ docs/coming_from
 docs/api/pyops
 docs/api/exporters
 docs/kernel_library
+docs/corrections
 docs/coverage
 docs/models
 docs/node_tests

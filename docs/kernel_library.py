@@ -61,7 +61,7 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | call | nodes |
 |---|---|
 | `sort`, `argsort`, `topk`, `quantile`, `nanquantile` of floats | `TopK` with NaN above infinity; see below. |
-| `argmax` and `argmin` | NaN counts as the largest and as the smallest; `keepdim` over all elements reshapes. |
+| `argmax` and `argmin` over all elements, with `keepdim` | The result is reshaped. |
 | `diagonal`, `diag`, `trace` | `GatherND`, so that neighbours of an infinity and long integers stay as they are. |
 | `clamp` of floats | `Max` and `Min`, which keep infinity. |
 | powers of integers | Products by squaring, in int64. |

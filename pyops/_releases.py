@@ -8,8 +8,8 @@ TESTED = {"onnxruntime": ("1.28", "1.32"), "torch": ("2.13", "2.15")}
 
 def is_tested(package: str, version: str) -> bool:
     """Return whether a version of a package is in the range of tested releases."""
-    first, last = map(_release, TESTED[package])
-    return first <= _release(version) <= last
+    first, last = map(release, TESTED[package])
+    return first <= release(version) <= last
 
 
 def tested(package: str) -> str:
@@ -17,5 +17,6 @@ def tested(package: str) -> str:
     return f"{package} {' to '.join(TESTED[package])}"
 
 
-def _release(version: str) -> tuple[int, ...]:
+def release(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version, by which releases are ordered."""
     return tuple(map(int, version.split(".")[:2]))

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import onnx_ir
 import torch
 
 from .table import lower
-from .values import by_torch, cast, constant, dtype_of, like, onnx_ops, promoted, typed_constant
-
-
-def _of_size(name: str) -> Callable[..., Any]:
-    """Return a translation of calls with a size, for which torch's exporter takes only constants."""
-
-    def translation(self: Any, other: Any) -> Any:
-        if not isinstance(other, onnx_ir.Value):
-            return NotImplemented
-        return by_torch(name, *with_number(self, other))
-
-    return translation
+from .values import cast, constant, dtype_of, like, onnx_ops, promoted, typed_constant
 
 
 def with_number(self: Any, number: onnx_ir.Value) -> list[Any]:
@@ -29,14 +17,17 @@ def with_number(self: Any, number: onnx_ir.Value) -> list[Any]:
     return [cast(item, dtype) for item in (self, number)]
 
 
-for _name in ("add", "sub", "mul", "fmod", "eq", "ne", "lt", "le", "gt", "ge"):
-    lower(f"aten::{_name}.Scalar", replaces=True)(_of_size(f"aten::{_name}.Tensor"))
+@lower("aten::mul.Scalar", replaces=True)
+def _multiply_by_size(self: Any, other: Any) -> Any:
+    # torch's exporter takes only a constant.
+    return onnx_ops.Mul(*with_number(self, other)) if isinstance(other, onnx_ir.Value) else NotImplemented
 
 
 @lower("aten::pow.Tensor_Scalar", replaces=True)
 def _power(self: Any, exponent: Any) -> Any:
     if isinstance(exponent, onnx_ir.Value):
-        return _power_of_tensor(*with_number(self, exponent))
+        base, number = with_number(self, exponent)
+        return onnx_ops.Pow(base, number) if dtype_of(base).is_floating_point else _power_of_tensor(base, number)
     dtype = promoted(self, exponent)
     if dtype.is_floating_point or exponent < 0:
         # torch takes the root, of -inf too.
@@ -48,13 +39,16 @@ def _power(self: Any, exponent: Any) -> Any:
 def _power_of_tensor(self: Any, exponent: Any) -> Any:
     dtype = promoted(self, exponent)
     if dtype.is_floating_point:
-        return onnx_ops.Pow(cast(self, dtype), cast(exponent, dtype))
+        operands = cast(self, dtype), cast(exponent, dtype)
+        return NotImplemented if operands == (self, exponent) else onnx_ops.Pow(*operands)
     return cast(_power_of_integers(cast(self, torch.int64), cast(exponent, torch.int64)), dtype)
 
 
 @lower("aten::pow.Scalar", replaces=True)
 def _power_of_number(self: Any, exponent: Any) -> Any:
     dtype = promoted(self, exponent)
+    if dtype.is_floating_point:
+        return NotImplemented
     return _power_of_tensor(typed_constant(self, dtype), cast(exponent, dtype))
 
 

@@ -156,7 +156,7 @@ def _gelu(self: Any, *, approximate: str = "none") -> Any:
 
 # The errors of torch's own translations of these exceed rounding.
 for _name in ("erfc", "special_erfc"):
-    lower(f"aten::{_name}", replaces=True)(_promoted(special.erfc, floating=True))
+    lower(f"aten::{_name}.default", replaces=True)(_promoted(special.erfc, floating=True))
 lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
 lower("aten::special_log_ndtr", replaces=True)(_promoted(special.log_ndtr, floating=True))
 
@@ -185,7 +185,6 @@ def _signbit(self: Any) -> Any:
 
 
 @lower("aten::sign", replaces=True)
-@lower("aten::sgn", replaces=True)
 def _sign(self: Any) -> Any:
     # The sign of NaN is 0 in torch, and NaN in ONNX Runtime.
     if not dtype_of(self).is_floating_point:

@@ -133,31 +133,19 @@ lower("aten::amax", replaces=True)(_extreme(kernels.Amax))
 lower("aten::amin", replaces=True)(_extreme(kernels.Amin))
 
 
-def _place(name: str) -> Callable[..., Any]:
+def _place(find: Callable[..., Any]) -> Callable[..., Any]:
     def translation(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
         # With keepdim, torch's exporter keeps only one dimension, that of the flattened tensor.
-        is_float = dtype_of(self).is_floating_point
-        if not len(self.shape) or not (is_float or (dim is None and keepdim)):
+        if dim is not None or not keepdim or not len(self.shape):
             return NotImplemented
-        find = onnx_ops.ArgMax if is_float else getattr(onnx_ops, name)
-        x = _with_largest_nan(onnx_ops.Neg(self) if name == "ArgMin" else self, self) if is_float else self
-        if dim is not None:
-            return find(x, axis=dim, keepdims=int(keepdim))
-        found = find(onnx_ops.Reshape(x, constant([-1])), keepdims=int(keepdim))
-        return onnx_ops.Reshape(found, constant([1] * len(self.shape))) if keepdim else found
+        found = find(onnx_ops.Reshape(self, constant([-1])))
+        return onnx_ops.Reshape(found, constant([1] * len(self.shape)))
 
     return translation
 
 
-def _with_largest_nan(x: Any, of: Any) -> Any:
-    """Return numbers with infinity for NaN, which torch finds first, and the largest number for infinity."""
-    return onnx_ops.Where(
-        onnx_ops.IsNaN(x), like(math.inf, of), onnx_ops.Min(x, like(torch.finfo(dtype_of(of)).max, of))
-    )
-
-
-lower("aten::argmax", replaces=True)(_place("ArgMax"))
-lower("aten::argmin", replaces=True)(_place("ArgMin"))
+lower("aten::argmax", replaces=True)(_place(onnx_ops.ArgMax))
+lower("aten::argmin", replaces=True)(_place(onnx_ops.ArgMin))
 
 
 @lower("aten::sum.default", replaces=True)

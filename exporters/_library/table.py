@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
+
 from pyops._ops.op import Op
+from pyops._releases import release
 from pyops.kernels import OPS
 
 from .._lowering.translations import Registration, functional_overloads, registrations
@@ -29,12 +32,15 @@ class Row:
     takes_complex : bool
         Whether complex tensors, each as `Pairs`, are accepted among the arguments.
     replaces : bool
-        Whether it replaces torch's own translation, because that gives wrong results.
+        Whether it replaces the installed torch's own translation, because that gives wrong results.
+    last_wrong : str, optional
+        The last release of torch whose own translation is wrong; None if that of every tested release is.
     """
 
     registration: Registration
     takes_complex: bool
     replaces: bool
+    last_wrong: str | None = None
 
 
 rows: dict[str, Row] = {}
@@ -49,7 +55,7 @@ absent: list[str] = []
 """Names of operators with a row that the installed torch does not have, because a release dropped them."""
 
 
-def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False) -> Callable[[F], F]:
+def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool | str = False) -> Callable[[F], F]:
     """Register an op of the library, or a function that emits nodes of it.
 
     A function gets the arguments of a call by torch's names, with torch's defaults for those that the call leaves out.
@@ -60,8 +66,10 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
     ----------
     torch_op : str
         ``"ns::name.overload"``, or ``"ns::name"`` for every overload whose required arguments the function takes.
-    takes_complex, replaces : bool
+    takes_complex : bool
         As in `Row`.
+    replaces : bool or str
+        Whether torch's own translation is wrong: in every tested release of torch, or up to a release, ``"2.14"``.
     """
 
     def register(function: F) -> F:
@@ -70,8 +78,8 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
             of_complex = found if takes_complex else {}
             if isinstance(function, Op) and f"Complex{function.name}" in OPS:
                 of_complex = _on_pairs(registrations(torch_op, OPS[f"Complex{function.name}"]))
-            rows.update({name: Row(item, name in of_complex, replaces) for name, item in found.items()})
-            complex_rows.update({name: Row(item, True, replaces) for name, item in of_complex.items()})
+            rows.update({name: _row(item, name in of_complex, replaces) for name, item in found.items()})
+            complex_rows.update({name: _row(item, True, replaces) for name, item in of_complex.items()})
 
         try:
             enter()
@@ -85,6 +93,13 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool = False)
     return register
 
 
+def _row(registration: Registration, takes_complex: bool, replaces: bool | str) -> Row:
+    """Return a row, which does not replace the translation of a release of torch that is right."""
+    if isinstance(replaces, bool):
+        return Row(registration, takes_complex, replaces)
+    return Row(registration, takes_complex, release(torch.__version__) <= release(replaces), replaces)
+
+
 def enter_awaited() -> None:
     """Add rows for operators of packages that were not imported yet when `lower` was called."""
     for torch_op, enter in list(awaited.items()):
@@ -93,7 +108,7 @@ def enter_awaited() -> None:
             del awaited[torch_op]
 
 
-def lower_complex(torch_op: str, *, replaces: bool = False) -> Callable[[F], F]:
+def lower_complex(torch_op: str, *, replaces: bool | str = False) -> Callable[[F], F]:
     """Register a function that emits nodes for calls with complex tensors, each of which it gets as `Pairs`.
 
     Otherwise as `lower`. Real calls are left to the operator's row or to torch's own translation.
@@ -105,9 +120,7 @@ def lower_complex(torch_op: str, *, replaces: bool = False) -> Callable[[F], F]:
         except NoOperatorError:
             absent.append(torch_op)
         else:
-            complex_rows.update(
-                {name: Row(item, takes_complex=True, replaces=replaces) for name, item in found.items()}
-            )
+            complex_rows.update({name: _row(item, True, replaces) for name, item in found.items()})
         return function
 
     return register

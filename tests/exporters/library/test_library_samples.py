@@ -76,7 +76,9 @@ UNREACHED: dict[str, str] = (
             *("aten::scatter_add", "aten::scatter.src", "aten::slice_scatter", "aten::select_scatter"),
             *("aten::scalar_tensor", "aten::stack"),
             *("aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", "aten::floor_divide.Scalar"),
-            "aten::div.Scalar_mode",
+            *("aten::div.Scalar_mode", "aten::mul.Scalar", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"),
+            *("aten::pow.Tensor_Tensor", "aten::clamp", "aten::clamp_min", "aten::clamp_max", "aten::_unique2"),
+            *("aten::repeat_interleave.self_int", "aten::sum", "aten::sum.dim_IntList"),
             *("aten::argmax", "aten::argmin", "aten::cross", "aten::einsum", "aten::expand", "aten::lstm.input"),
         ),
         "it takes calls alone that are not of floats, or that torch's samples lack: test_wrong_translations.py",
@@ -92,7 +94,9 @@ UNREACHED: dict[str, str] = (
 
 # Rows that torch's own translations of other types are right for.
 OF_DOUBLES = {
-    *("aten::erf", "aten::erfc", "aten::log2", "aten::log10", "aten::gelu"),
+    *("aten::erf", "aten::log2", "aten::log10", "aten::gelu", "aten::celu", "aten::sinc", "aten::layer_norm"),
+    *("aten::addcmul", "aten::addcdiv", "aten::arange.start_step"),
+    *("aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"),
 }
 
 # What is compared where a result is free in a sign, a phase or an order, or is rounded in proportion to another.
