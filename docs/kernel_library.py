@@ -74,7 +74,8 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `sign` of NaN | 0, as in torch. |
 | `expm1`, `log1p` | Correct digits near 0. |
 | `softmax` and `log_softmax` with a dtype | The argument is cast before, not the result. |
-| `celu`, `sinc`, `gelu(approximate="tanh")`, `addcmul`, `addcdiv`, `arange`, `layer_norm` in float64 | In float64. |
+| `celu`, `sinc`, `gelu(approximate="tanh")`, `layer_norm`, `arange` in float64 | In float64. |
+| `addmm`, `addcmul`, `addcdiv` in float64 | The factors are float64. |
 | `cross` without `dim` | Along the first dimension of size 3, which must be static. |
 | `>>` and `<<` of uint8, int8 and int16 | In int32, cast back. |
 | `einsum` of booleans and short integers | In int64, cast back to torch's dtype. |

@@ -93,6 +93,15 @@ lower("aten::addcmul", replaces=True)(_add_scaled(onnx_ops.Mul))
 lower("aten::addcdiv", replaces=True)(_add_scaled(onnx_ops.Div))
 
 
+@lower("aten::addmm", replaces=True)
+def _addmm(self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    # The factors of ONNX's Gemm are float32.
+    if dtype_of(self) != torch.float64 or {beta, alpha} == {1}:
+        return NotImplemented
+    product = double(alpha) * onnx_ops.MatMul(mat1, mat2)
+    return double(beta) * self + product if beta else product
+
+
 @lower("aten::arange.start_step", replaces=True)
 def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any) -> Any:
     if dtype is None or named_dtype(dtype) != torch.float64:

@@ -95,7 +95,7 @@ UNREACHED: dict[str, str] = (
 # Rows that torch's own translations of other types are right for.
 OF_DOUBLES = {
     *("aten::erf", "aten::log2", "aten::log10", "aten::gelu", "aten::celu", "aten::sinc", "aten::layer_norm"),
-    *("aten::addcmul", "aten::addcdiv", "aten::arange.start_step"),
+    *("aten::addmm", "aten::addcmul", "aten::addcdiv", "aten::arange.start_step"),
     *("aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r"),
 }
 
