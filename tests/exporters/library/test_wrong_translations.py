@@ -667,7 +667,7 @@ def test_a_mask_of_bytes_selects(model, capture):
 def test_sizes_that_torch_takes_for_equal_and_that_differ_are_refused(model):
     module = model(lambda x: torch.sub(x[-(x.shape[0] - 1) :], x, alpha=-2))
     arguments = {"dynamic_shapes": ({0: torch.export.Dim.DYNAMIC},), "verbose": False}
-    with pytest.raises(exporters.ExportError, match="fails where the model does not: .* failed for expression Eq"):
+    with pytest.raises(exporters.ExportError, match=r"fails where the model does not: .* failed for expression Eq"):
         exporters.export(module, (ramp(2, 4),), **arguments)
 
 
