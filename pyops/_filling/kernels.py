@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import functools
+import re
 from collections.abc import Callable
 
 import onnx
@@ -16,11 +17,21 @@ from .definitions import bare, one_node, spell
 from .typed_nodes import TypedNode
 
 _CPU = "CPUExecutionProvider"
+# What ONNX Runtime says of a node without a kernel. Whatever else it says, the node is invalid.
+_LACKING = re.compile(
+    "NOT_IMPLEMENTED|not currently registered|is not a registered function/op|No Op registered|"
+    "parameter .* of operator .* is invalid"
+)
+# Operators whose kernels refuse some attributes, or need locales of the machine.
+_PARTIAL = {"GRU", "LSTM", "RNN", "StringNormalizer"}
 _OLDEST_TRIED, _IR_VERSION = 17, 10  # versions that every supported ONNX Runtime accepts
 
 
 def has_kernel(node: TypedNode, opset: int, providers: frozenset[str]) -> bool:
-    """Return whether ONNX Runtime runs a node, in a model that imports this version of its domain."""
+    """Return whether ONNX Runtime has a kernel for a node in a model that imports this version of its domain.
+
+    That of an invalid node is left to say what is wrong.
+    """
     graph = one_node(bare(node.proto), node.inputs, node.outputs)
     if _is_run(graph, node.key[0], opset, providers):
         return True
@@ -35,16 +46,17 @@ def has_kernel(node: TypedNode, opset: int, providers: frozenset[str]) -> bool:
 
 def _is_run(graph: onnx.GraphProto, domain: str, opset: int, providers: frozenset[str]) -> bool:
     data = graph.SerializeToString(deterministic=True)
-    if is_accepted(data, domain, opset):
+    refusal = rejection(data, domain, opset)
+    if not (_LACKING.search(refusal) or (refusal and graph.node[0].op_type in _PARTIAL)):
         return True
-    return CUDA_PROVIDER in providers and is_accepted(data, domain, opset, providers=(CUDA_PROVIDER, _CPU))
+    return CUDA_PROVIDER in providers and not rejection(data, domain, opset, providers=(CUDA_PROVIDER, _CPU))
 
 
 @functools.lru_cache(4096)
-def is_accepted(
+def rejection(
     graph: bytes, domain: str, opset: int, ir_version: int = _IR_VERSION, providers: tuple[str, ...] = (_CPU,)
-) -> bool:
-    """Return whether ONNX Runtime creates a session for a serialized graph whose nodes are of one domain."""
+) -> str:
+    """Return why ONNX Runtime creates no session for a serialized graph of nodes of one domain; empty if it does."""
     imports = opset_ids({ONNX_DOMAIN: _OLDEST_TRIED} | {domain: opset})
     model = onnx.helper.make_model(onnx.GraphProto.FromString(graph), opset_imports=imports, ir_version=ir_version)
     options = onnxruntime.SessionOptions()
@@ -53,21 +65,21 @@ def is_accepted(
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     try:
         onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    except Exception:  # ONNX Runtime raises several unrelated types
-        return False
-    return True
+    except Exception as error:  # ONNX Runtime raises several unrelated types
+        return str(error)
+    return ""
 
 
 @functools.cache
 def newest_opset(wanted: int) -> int:
     """Return the newest version of ONNX's own domain that ONNX Runtime accepts, up to the one that a model imports."""
-    return _newest(wanted, lambda version: is_accepted(_EMPTY, ONNX_DOMAIN, version))
+    return _newest(wanted, lambda version: not rejection(_EMPTY, ONNX_DOMAIN, version))
 
 
 @functools.cache
 def newest_ir_version(wanted: int) -> int:
     """Return the newest IR version that ONNX Runtime accepts, up to that of a model."""
-    return _newest(wanted, lambda version: is_accepted(_EMPTY, ONNX_DOMAIN, _OLDEST_TRIED, version))
+    return _newest(wanted, lambda version: not rejection(_EMPTY, ONNX_DOMAIN, _OLDEST_TRIED, version))
 
 
 def _newest(wanted: int, accepts: Callable[[int], bool]) -> int:

@@ -187,6 +187,21 @@ def test_a_kernel_that_lacks_the_type_of_one_input_is_no_kernel() -> None:
     np.testing.assert_array_equal(y, a @ a)
 
 
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ("Transpose <perm = [0, 0]>", "perm for Transpose has repeated value"),
+        ("Transpose <perm = [1, 0], other = 3>", "Unrecognized attribute: other"),
+        ("LpNormalization <p = 7>", "Exception during initialization"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::pyops.errors.FilledNodeWarning")
+def test_an_invalid_node_is_not_filled(node: str, message: str) -> None:
+    text = "main (double[n, n] x) => (double[a, b] y, double d) { d = Det (x) y = %s (x) }"
+    with pytest.raises(Exception, match=message):
+        pyops.InferenceSession(parsed(text % node), fill_missing=True)
+
+
 def test_a_model_that_lacks_nothing_stays_as_it_is() -> None:
     model = pyops._models.model.load(parsed("main (float[n] x) => (float[n] y) { y = Add(x, x) }"))
     assert filling.fill(model, {}).model is model
@@ -204,7 +219,10 @@ def test_without_it_the_refusal_names_it() -> None:
     ("text", "message"),
     [
         ("(complex64[n] x) => (complex64[n] y) { y = Identity(x) }", r"'', Identity-21\(complex64\).* complex64"),
-        ("(double[n, c, d] x) => (double[n, c, d] y) { y = AveragePool(x) }", r"'', AveragePool-[0-9]+\(float64\)"),
+        (
+            "(double[n, c, d] x) => (double[n, c, e] y) { y = AveragePool <kernel_shape = [2], ceil_mode = 1> (x) }",
+            r"'', AveragePool-[0-9]+\(float64\)",
+        ),
     ],
 )
 def test_what_nobody_computes_is_refused_with_the_reason(text: str, message: str) -> None:
