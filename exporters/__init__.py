@@ -39,8 +39,8 @@ from ._library.library import registered_by, translation_table
 from ._lowering.contrib_ops import register_contrib_ops
 from ._lowering.nodes import opset
 from ._lowering.translations import register_translation
-from ._program import Fallback, Program
-from ._report import OperatorSupport, OutputComparison, SupportReport, VerificationReport
+from ._program import Program
+from ._report import Fallback, OperatorSupport, OutputComparison, SupportReport, VerificationReport
 from .errors import CaptureWarning, ExportError
 
 __all__ = [

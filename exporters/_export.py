@@ -150,8 +150,6 @@ def export(
     check_model("export", model)
     args = as_tuple("export", args)
     verified = arguments.pop("verify", None)
-    if verified not in (None, True, False):
-        raise ExportError(f"verify is {verified!r}; expected None, True or False")
     saving = {
         "include_initializers": arguments.pop("export_params", True),
         "keep_initializers_as_inputs": arguments.pop("keep_initializers_as_inputs", False),
@@ -159,10 +157,7 @@ def export(
     }
     args, kwargs = split_arguments(model, args, arguments.get("kwargs"))
     given: dict[str, Any] = {name: value for name, value in arguments.items() if name != "kwargs"}
-    if fallback not in (False, True, "verify"):
-        raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
-    if fallback and not dynamo:
-        raise ExportError("fallback= needs the exporter that is built on torch.export; leave out dynamo=False")
+    _check_comparisons(verified, fallback, dynamo)
     check_capture(capture, model, dynamo, guards)
     opsets, optimize = given.pop("custom_opsets", None) or {}, given.pop("optimize", dynamo)
     check_custom_opsets(opsets)
@@ -190,13 +185,27 @@ def export(
             _warn_of_draws(program)
     if verified:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
-        args_of_verify = None if brings_arguments else args
-        report = verify(model, args_of_verify, program, kwargs=kwargs or None, fill_missing=fill_missing)
-        if not report.ok:
-            raise ExportError(f"the exported model does not compute what the torch model does\n{report}")
+        _check_outputs(model, None if brings_arguments else args, kwargs, program, fill_missing)
     if f is not None:
         program.save(f, **saving)
     return program
+
+
+def _check_comparisons(verified: Any, fallback: Any, dynamo: bool) -> None:
+    if verified not in (None, True, False):
+        raise ExportError(f"verify is {verified!r}; expected None, True or False")
+    if fallback not in (False, True, "verify"):
+        raise ExportError(f'fallback is {fallback!r}; expected False, True or "verify"')
+    if fallback and not dynamo:
+        raise ExportError("fallback= needs the exporter that is built on torch.export; leave out dynamo=False")
+
+
+def _check_outputs(
+    model: Model, args: tuple[Any, ...] | None, kwargs: dict[str, Any] | None, program: Program, fill_missing: bool
+) -> None:
+    report = verify(model, args, program, kwargs=kwargs or None, fill_missing=fill_missing)
+    if not report.ok:
+        raise ExportError(f"the exported model does not compute what the torch model does\n{report}")
 
 
 def _example(
@@ -206,13 +215,12 @@ def _example(
     shapes, axes = arguments.pop("dynamic_shapes", None), arguments.pop("dynamic_axes", None)
     if axes and isinstance(model, torch.nn.Module):
         shapes, args, kwargs = shapes_of_axes(model, args, kwargs, axes, arguments)
-    arguments["verbose"] = arguments.get("verbose") is True
     if isinstance(model, torch.nn.Module) and model.training:
         warn(
             "Exporting a model while it is in training mode, in which dropout draws random numbers and batch "
             "normalization uses the statistics of the batch; call model.eval() first"
         )
-    example = Example(model, args, kwargs, shapes, guard, arguments["verbose"])
+    example = Example(model, args, kwargs, shapes, guard, arguments.get("verbose") is True)
     check_example(example)
     return example
 

@@ -30,9 +30,9 @@ from ._lowering.emission import Emission
 from ._lowering.explanations import unwrapped
 from ._lowering.lower import lower
 from ._plan import checking
-from ._plan.decision import Finding
+from ._plan.decision import Finding, fallbacks
 from ._plan.plan import Backends, Plan
-from ._program import Program, fallbacks
+from ._program import Program
 from ._torch_private.capture import record_strategy
 from .errors import NoTranslationError
 

@@ -1,10 +1,9 @@
-"""The exported program, which runs in a pyops session, and its records of the calls that fell back."""
+"""The exported program, which runs in a pyops session."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,77 +12,8 @@ from pyops._files import whole_file
 
 from ._arguments import input_values
 from ._capture.decisions import CaptureDecision
-from ._finishing.optimization import optimize
-from ._plan.decision import Decision
-from ._report import OutputComparison
-
-
-@dataclass(frozen=True)
-class Fallback:
-    """A torch operator whose calls were exported as nodes that call torch.
-
-    Attributes
-    ----------
-    operator : str
-        ``"aten::linalg_inv"``, with the overload unless it is the default one.
-    count : int
-        Number of nodes that call it.
-    sources : tuple of str
-        Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
-    reason : str
-        Why it fell back: torch's exporter has no translation, or its translation is wrong.
-    replacement : str
-        What to write so that it no longer falls back.
-    differences : tuple of OutputComparison
-        With ``fallback="verify"``: the outputs for which torch's translation gave wrong values.
-    error : str
-        With ``fallback="verify"``: the error of torch's exporter or ONNX Runtime, if one of them failed.
-
-    Examples
-    --------
-    >>> import exporters, torch
-    >>> class Gammas(torch.nn.Module):
-    ...     def forward(self, x):
-    ...         return torch.lgamma(x)
-    >>> program = exporters.export(Gammas().eval(), (torch.ones(2),), kernels=False, fallback=True)
-    >>> [(found.operator, found.count) for found in program.fallbacks]
-    [('aten::lgamma', 1)]
-    """
-
-    operator: str
-    count: int
-    sources: tuple[str, ...]
-    reason: str
-    replacement: str
-    differences: tuple[OutputComparison, ...] = ()
-    error: str = ""
-
-    def __str__(self) -> str:
-        times = "1 node" if self.count == 1 else f"{self.count} nodes"
-        lines = [f"{self.operator} ({times}): {self.reason}", *(f"  {line}" for line in self.sources)]
-        return "\n".join([*lines, f"  instead: {self.replacement}"])
-
-
-def fallbacks(decisions: Iterable[Decision]) -> tuple[Fallback, ...]:
-    """Return one Fallback for each operator with a call that falls back, in the order of the first calls."""
-    calls: dict[str, list[Decision]] = {}
-    for call in decisions:
-        if call.by == "fallback":
-            calls.setdefault(call.operator, []).append(call)
-    return tuple(_fallback(operator, found) for operator, found in calls.items())
-
-
-def _fallback(operator: str, calls: list[Decision]) -> Fallback:
-    findings = list(dict.fromkeys(call.finding for call in calls if call.finding is not None))
-    return Fallback(
-        operator,
-        len(calls),
-        tuple(dict.fromkeys(call.source for call in calls if call.source)),
-        "; ".join(dict.fromkeys(call.reason for call in calls)),
-        f'exporters.register_translation("{operator}", op), with an Op of yours or a function that emits nodes',
-        tuple(report for finding in findings for report in finding.differences),
-        next((finding.error for finding in findings if finding.error), ""),
-    )
+from ._optimization import optimize
+from ._report import Fallback
 
 
 class Program(torch.onnx.ONNXProgram):

@@ -182,6 +182,52 @@ def _failed(sample: int, name: str, array: Array, problem: str) -> OutputCompari
 
 
 @dataclass(frozen=True)
+class Fallback:
+    """A torch operator whose calls were exported as nodes that call torch.
+
+    Attributes
+    ----------
+    operator : str
+        ``"aten::linalg_inv"``, with the overload unless it is the default one.
+    count : int
+        Number of nodes that call it.
+    sources : tuple of str
+        Lines of the model's code that call it: ``"model.py:12: return x.inverse()"``.
+    reason : str
+        Why it fell back: torch's exporter has no translation, or its translation is wrong.
+    replacement : str
+        What to write so that it no longer falls back.
+    differences : tuple of OutputComparison
+        With ``fallback="verify"``: the outputs for which torch's translation gave wrong values.
+    error : str
+        With ``fallback="verify"``: the error of torch's exporter or ONNX Runtime, if one of them failed.
+
+    Examples
+    --------
+    >>> import exporters, torch
+    >>> class Gammas(torch.nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.lgamma(x)
+    >>> program = exporters.export(Gammas().eval(), (torch.ones(2),), kernels=False, fallback=True)
+    >>> [(found.operator, found.count) for found in program.fallbacks]
+    [('aten::lgamma', 1)]
+    """
+
+    operator: str
+    count: int
+    sources: tuple[str, ...]
+    reason: str
+    replacement: str
+    differences: tuple[OutputComparison, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        times = "1 node" if self.count == 1 else f"{self.count} nodes"
+        lines = [f"{self.operator} ({times}): {self.reason}", *(f"  {line}" for line in self.sources)]
+        return "\n".join([*lines, f"  instead: {self.replacement}"])
+
+
+@dataclass(frozen=True)
 class OperatorSupport:
     """How the calls of one torch operator are exported.
 

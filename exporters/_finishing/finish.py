@@ -15,8 +15,9 @@ from pyops._progress import step
 from .._arguments import Constant, as_json, record_arguments
 from .._capture.sizes import constant_sizes
 from .._lowering.emission import Emission
+from .._optimization import optimize
 from .._torch_private.trees import is_tensor
-from . import function_bodies, integer_division, opset_imports, optimization
+from . import function_bodies, integer_division, opset_imports
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,12 @@ def finish(
         _fix_sizes(model, program)
     if how.optimize:
         # Before functions are added, because the optimization inlines functions.
-        optimization.optimize(model, emitted.functions)
+        optimize(model, emitted.functions)
     inlined = bool(emitted.functions) and function_bodies.add_functions(model, emitted, keep=how.keep_functions)
     opset_imports.set_opset_imports(model, emitted.versions, how.custom_opsets)
     opset_imports.validate_nodes(model, how.custom_opsets)
     if inlined and how.optimize:
-        optimization.optimize(model)
+        optimize(model)
     integer_division.guard_divisions(model)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import onnx
 import onnx_ir
@@ -12,14 +12,8 @@ from pyops._models.resolution import resolve
 from pyops._ops import adoption, builtin, registry
 from pyops._runtime.refusals import opset_too_old
 
+from .._optimization import all_nodes
 from ..errors import ExportError
-
-
-def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
-    """Yield every node of the graph, its subgraphs and the model's functions."""
-    yield from model.graph.all_nodes()
-    for function in model.functions.values():
-        yield from function.all_nodes()
 
 
 def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:

@@ -40,11 +40,12 @@ def lower(
     Exception
         Any exception of a translation or a shape function, not wrapped in torch's.
     """
+    given = {**arguments, "optimize": False, "verbose": arguments.get("verbose") is True}
     failure: Exception = RepeatedError()
     while isinstance(failure, RepeatedError):
         try:
             with record_emission() as emitted, adapted_exporter(lowering), _unwarned():
-                return _exported(program, {**arguments, "optimize": False}), emitted
+                return _exported(program, given), emitted
         except Exception as error:  # torch has no common base class for export errors
             failure = unwrapped(error)
     raise failure

@@ -12,7 +12,7 @@ that are a single NumPy function. ONNX Runtime does the rest when it loads the m
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 import numpy as np
 import onnx_ir
@@ -23,9 +23,8 @@ from onnxscript.rewriter.rules import common as rules
 
 from pyops._ops import registry
 
-from .._lowering.emission import Keepers
-from .._torch_private.patching import one_at_a_time
-from .opset_imports import all_nodes
+from ._lowering.emission import Keepers
+from ._torch_private.patching import one_at_a_time
 
 # Rules that compute, or that compare a constant with a tolerance, are left out.
 _MOVING = [
@@ -90,3 +89,10 @@ def _run_passes(model: onnx_ir.Model) -> None:
 def _should_fold(node: onnx_ir.Node) -> bool | None:
     """Decide for ``fold_constants_ir`` on a node with constant inputs: False, or None to decide by their sizes."""
     return None if not node.domain and node.op_type in _FOLDED else False
+
+
+def all_nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
+    """Yield every node of the graph, its subgraphs and the model's functions."""
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
