@@ -20,9 +20,11 @@ from .._arguments import to_onnx_outputs
 from .._report import OutputComparison, compare, describe_differences
 from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves, unflatten
+from .calls import spell_place
 from .decisions import CaptureDecision
 from .failures import UnfaithfulError, summary
 from .preparation import Example, unchanged_attributes
+from .sizes import model_place
 from .sources import random_calls
 
 MOST_PARAMETERS = 100_000_000
@@ -78,8 +80,9 @@ def check_program(
     if not all(item.ok for item in compare(0, (), expected, results(model, args, kwargs, parameters=True))):
         return "the model computes other values in each run"
     raise UnfaithfulError(
-        "the captured program does not compute what the model does for the example arguments: "
-        f"{wrong[0].name} {describe_differences(wrong[:1])}\n  verify=False exports it nevertheless"
+        f"the captured program does not compute what the model does for the example arguments: {wrong[0].name} "
+        f"{describe_differences(wrong[:1])}, in {spell_place(model_place(model))}\n  "
+        "verify=False exports it nevertheless"
     )
 
 
