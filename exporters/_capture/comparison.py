@@ -172,7 +172,12 @@ def results(
     copies = [item.detach().clone().requires_grad_(item.requires_grad) for item in given]
     positional, keywords = replace_leaves((args, dict(kwargs)), copies)
     devices = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)
-    with warnings.catch_warnings(), torch.random.fork_rng(devices), unchanged_attributes(run, parameters):
+    with (
+        warnings.catch_warnings(),
+        torch.compiler.set_stance("force_eager"),
+        torch.random.fork_rng(devices),
+        unchanged_attributes(run, parameters),
+    ):
         warnings.simplefilter("ignore")
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)  # torch.manual_seed would seed a GPU that is not in use yet
         return to_onnx_outputs(clone_tensors(run(*positional, **keywords)))

@@ -151,6 +151,18 @@ def test_the_comparison_changes_nothing(capture):
     assert torch.is_grad_enabled()
 
 
+def test_the_comparison_compiles_nothing():
+    compiled = []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    model = torch.nn.Linear(3, 2).eval()
+    program = export(torch.compile(model, backend=backend), X)
+    assert (program.unverified, compiled) == ("", [])
+
+
 def test_without_it_the_model_does_not_run():
     runs = []
 
