@@ -32,6 +32,9 @@ MOST_PARAMETERS = 100_000_000
 
 _ROUNDINGS = 10
 _EQUAL_SIZES = re.compile(r"Runtime assertion failed for expression Eq\(.*\bu\d")
+_WIDE = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
+    torch.complex64: torch.complex128
+}
 
 
 def check_program(
@@ -138,11 +141,9 @@ def _widened(tree: Any) -> Any:
 
 
 def _wide(leaf: Any) -> Any:
-    dtype = leaf.dtype if isinstance(leaf, torch.Tensor) else leaf
-    if not isinstance(dtype, torch.dtype) or not (dtype.is_floating_point or dtype.is_complex):
-        return leaf
-    wide = torch.complex128 if dtype.is_complex else torch.float64
-    return leaf.to(wide) if isinstance(leaf, torch.Tensor) else wide
+    if isinstance(leaf, torch.Tensor):
+        return leaf.to(_WIDE.get(leaf.dtype, leaf.dtype))
+    return _WIDE.get(leaf, leaf) if isinstance(leaf, torch.dtype) else leaf
 
 
 def lifted_inputs(program: torch.export.ExportedProgram, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
