@@ -29,7 +29,8 @@ class Program(torch.onnx.ONNXProgram):
     captured : torch.export.ExportedProgram or None
         The calls of the model's code, before torch decomposes them; None with ``dynamo=False``.
     unverified : str
-        Why `captured` was not compared with the model for the example arguments; ``""`` if it was.
+        Why `captured` was not compared with the model for the example arguments; ``""`` if it was, or
+        the model is an ``ExportedProgram``.
 
     Examples
     --------

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
@@ -52,7 +52,7 @@ class Interception(TorchFunctionMode):
 
     def __enter__(self) -> Self:
         self._entered.enter_context(failed_evaluations(self._record))
-        self._entered.enter_context(script_calls(_annotating_script))
+        self._entered.enter_context(script_calls(_annotations))
         self.conditions = self._entered.enter_context(recorded_conditions())
         super().__enter__()  # type: ignore[no-untyped-call] # torch has no types for it
         return self
@@ -88,11 +88,9 @@ class Interception(TorchFunctionMode):
                 raise
 
 
-@contextmanager
-def _annotating_script(method: Any) -> Iterator[None]:
-    """Context manager: annotate nodes with the line that calls a scripted module, or else with where that begins."""
-    with preserve_node_meta(), annotate({LINE: calling_line() or spell_place(definition_place(method))}):
-        yield
+def _annotations(method: Any) -> dict[str, Any]:
+    """Return the annotation with the line that calls a scripted method, or else with the one where it begins."""
+    return {LINE: calling_line() or spell_place(definition_place(method))}
 
 
 _NAMESPACE = "pyops_capture"

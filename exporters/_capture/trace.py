@@ -50,7 +50,7 @@ def trace(
     Exception
         Whatever the model or torch raises.
     """
-    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    state, gradients = {**dict(model.named_parameters()), **dict(model.named_buffers())}, torch.is_grad_enabled()
     answers: dict[Node, Any] = {}
     results: list[Any] = []
 
@@ -63,7 +63,8 @@ def trace(
 
     # A constant of the graph that is not older than the trace was computed by code that torch did not record.
     older = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
-    copies = [clone_tensors(item) for item in state.values()]  # the model may write to them
+    # Copies, because the model may write to them; it may ask for their gradients only where these are computed.
+    copies = [clone_tensors(item).requires_grad_(item.requires_grad and gradients) for item in state.values()]
     recorded = trace_graph(run, copies, clone_tensors(tensor_leaves((args, dict(kwargs)))))
     decisions = _simplify(recorded, len(state), answers, {id(item) for item in older}, guard)
     traced = _Traced(recorded, state, results[0], inspect.signature(model.forward))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
+from torch.fx.traceback import annotate, preserve_node_meta
 
 from .guard import guarded
 from .patching import replaced
@@ -183,15 +184,20 @@ def traced_frames() -> list[tuple[str, int]]:
 
 
 @contextmanager
-def script_calls(around: Callable[[Any], AbstractContextManager[None]]) -> Iterator[None]:
-    """Context manager: let captures enter a context around each call of a scripted module, and run TorchScript's code.
+def script_calls(annotations: Callable[[Any], dict[str, Any]]) -> Iterator[None]:
+    """Context manager: let captures run the code of scripted modules, and annotate its nodes.
 
     Within ``torch.export``, torch would call the Python code that was scripted, with one argument too many.
+
+    Parameters
+    ----------
+    annotations : callable
+        Called with a scripted method; returns what `torch.fx.traceback.annotate` takes.
     """
     call = _script_method().__call__
 
     def calling(method: Any, *args: Any, **kwargs: Any) -> Any:
-        with around(method):
+        with preserve_node_meta(), annotate(annotations(method)):
             return call(method.raw_owner._get_method(method.name), *args, **kwargs)
 
     with replaced(_script_method(), "__call__", calling):

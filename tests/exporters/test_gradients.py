@@ -101,6 +101,31 @@ def test_functions_that_differentiate(function, capture):
     check(Affine(lambda model, x: function(x)), X, capture=capture)
 
 
+@pytest.mark.parametrize("capture", ["export", "trace"])
+def test_the_steps_of_an_optimizer(capture):
+    def function(model, x):
+        found = model.linear(x).tanh().sum()
+        (weight, bias) = torch.autograd.grad(found, list(model.linear.parameters()))
+        fitted = torch.zeros_like(x).requires_grad_()
+        optimizer = torch.optim.SGD([fitted], lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            (fitted - x).pow(2).sum().backward()
+            optimizer.step()
+        return weight, bias, fitted.detach()
+
+    model = Affine(function)
+    program = exporters.export(model, (X,), verbose=False, capture=capture)
+    for found, expected in zip(program(-X), model(-X), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_an_explanation_of_gradients():
+    report = exporters.explain(Gradient(nn.Sequential(nn.Linear(3, 2), nn.Tanh())).eval(), (X,))
+    assert report.problem == ""
+    assert "aten::tanh" in str(report)
+
+
 def test_a_gradient_without_a_translation_is_named_with_its_line():
     model = Gradient(nn.Sequential(nn.Linear(3, 4), nn.LSTM(4, 2)))
     with pytest.raises(ExportError, match=r"test_gradients.py:\d+: return torch.autograd.grad\(self.module\(x\)"):
