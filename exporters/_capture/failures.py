@@ -60,16 +60,10 @@ def check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mappi
     if any(isinstance(leaf, np.ndarray) for leaf in flatten((args, dict(kwargs)))):
         raise CaptureError("the example arguments contain a NumPy array; pass torch.from_numpy(array)")
     if isinstance(model, torch.jit.ScriptModule):
-        raise CaptureError(
-            "the model is a ScriptModule as a whole, which torch.export does not take; pass the module that was "
-            "scripted or traced, or a torch.nn.Module whose forward calls this one, or dynamo=False"
-        )
+        raise CaptureError("no capture takes a whole ScriptModule; pass the module it was made of, or dynamo=False")
     quantized = [vars(item) for item in model.modules() if type(item).__module__.startswith("torch.ao.nn.quantized")]
     if any(isinstance(value, torch.ScriptObject) for attributes in quantized for value in attributes.values()):
-        raise CaptureError(
-            "torch.export does not take quantized modules; export the model before it is quantized, and quantize the "
-            "exported one: onnxruntime.quantization.quantize_dynamic"
-        )
+        raise CaptureError("no capture takes quantized modules; export the float model, and quantize the exported one")
     signature = inspect.signature(model.forward)
     try:
         signature.bind(*args, **kwargs)
@@ -126,10 +120,7 @@ def inexpressible(node: Node) -> CaptureError:
 
 def packed() -> CaptureError:
     """Return the error for a packed sequence, the sizes of whose parts depend on data."""
-    return UnfaithfulError(
-        "torch.export cannot capture packed sequences; pass dynamo=False, with which LSTM, GRU and RNN take them, or "
-        "let the model compute with the padded sequence"
-    )
+    return UnfaithfulError("no capture takes packed sequences; pass dynamo=False, which does, or padded sequences")
 
 
 def is_capture_failure(error: BaseException) -> bool:

@@ -50,7 +50,8 @@ def trace(
     Exception
         Whatever the model or torch raises.
     """
-    state, gradients = {**dict(model.named_parameters()), **dict(model.named_buffers())}, torch.is_grad_enabled()
+    state = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    gradients = torch.is_grad_enabled()
     answers: dict[Node, Any] = {}
     results: list[Any] = []
 
