@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.fx.traceback import get_current_meta
 
 import pyops
 
@@ -84,14 +85,15 @@ def source_line(node: Node) -> str:
 
 def place_of(node: Node) -> Place:
     """Return the file and the line of `source_line`; ``("", 0)`` if torch has none."""
-    found = re.match(r"(.+?):(\d+): ", source_line(node))
-    return (found[1], int(found[2])) if found else NOWHERE
+    return _read_place(source_line(node))
 
 
 def calling_place() -> Place:
     """Return the running line of the user's code in a capture, chosen as by `source_line`."""
     stack = ((frame.f_code.co_filename, line) for frame, line in traceback.walk_stack(None))
-    return innermost(itertools.takewhile(lambda frame: frame[0] not in ENTRIES, stack))
+    found = innermost(itertools.takewhile(lambda frame: frame[0] not in ENTRIES, stack))
+    # Scripted modules run without frames; their calls are annotated.
+    return found if found[0] else _read_place((get_current_meta().get("custom") or {}).get(LINE, ""))
 
 
 def definition_place(function: Callable[..., Any]) -> Place:
@@ -118,6 +120,11 @@ def calling_line() -> str:
 def spell_place(place: Place) -> str:
     """Return ``"model.py:12: return x.inverse()"``, or ``""`` for no place."""
     return f"{place[0]}:{place[1]}: {linecache.getline(*place).strip()}" if place[0] else ""
+
+
+def _read_place(line: str) -> Place:
+    found = re.match(r"(.+?):(\d+): ", line)
+    return (found[1], int(found[2])) if found else NOWHERE
 
 
 def in_torch(file: str) -> bool:

@@ -73,8 +73,7 @@ class Interception(TorchFunctionMode):
             return func(*args, **kwargs)
         if getattr(func, "__name__", "") == "_pack_padded_sequence":
             raise packed()
-        line = calling_line()
-        with preserve_node_meta(), annotate({LINE: line} if line else {}):  # without one, that of a scripted module
+        with preserve_node_meta(), annotate({LINE: calling_line()}):
             replacement = _REPLACEMENTS.get(func) if self._replacing else None
             result = replacement(*args, **kwargs) if replacement else NotImplemented
             if result is not NotImplemented:

@@ -56,11 +56,12 @@ def test_a_scripted_module_is_a_part_of_the_model(capture):
     np.testing.assert_allclose(program(given)[0], model(given).detach(), rtol=1e-5)
 
 
-def test_a_branch_of_a_scripted_module_is_listed_with_its_line():
+@pytest.mark.parametrize("capture", ["trace", "auto"])
+def test_a_branch_of_a_scripted_module_is_listed_with_its_line(capture):
     model = nn.Sequential(nn.ReLU(), torch.jit.script(Branching())).eval()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CaptureWarning)
-        program = exporters.export(model, (X,), verbose=False, capture="trace")
+        program = exporters.export(model, (X,), verbose=False, capture=capture)
     line = Branching.forward.__code__.co_firstlineno
     assert [(item.value, item.file, item.line) for item in program.decisions] == [("True", __file__, line)]
 
