@@ -46,9 +46,17 @@ _BY_VALUES = (
     "is not supported for tensor subclasses",
 )
 
-# Parts of messages about gradients, and about tensors that a capture does not know, as those that autograd computes.
+# Parts of messages about gradients, and about tensors that a capture above autograd does not know.
 _LOST = "the capture does not see how the model computes a tensor"
-_BY_GRADIENTS = ("does not require grad", "fake tensor in the exported program", "functorch", "'constant'", _LOST)
+AUTOCAST = "the casts of torch.autocast are recorded below autograd alone"
+_BY_GRADIENTS = (
+    "does not require grad",
+    "fake tensor in the exported program",
+    "functorch",
+    "'constant'",
+    _LOST,
+    AUTOCAST,
+)
 
 
 class UnfaithfulError(CaptureError):

@@ -21,7 +21,7 @@ from .._torch_private.tracing import trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
 from .calls import READ, place_of
 from .decisions import CaptureDecision, Kind, decision, spell_value
-from .failures import lost
+from .failures import AUTOCAST, UnfaithfulError, lost
 from .interception import Interception, target_of
 from .questions import Answers, Reads, is_question
 from .sources import sources
@@ -116,8 +116,10 @@ def _simplify(
             torch.compiler.reset()  # plain calls fail with what torch compiled for the trace
     guards.finish()
     for node in reversed(list(graph.nodes)):
-        # What is no operator switches gradients or autocast on or off; the graph has the casts.
+        # What is no operator switches gradients or autocast on or off.
         is_switch = node.op == "call_function" and not isinstance(node.target, OpOverload)
+        if node.target is torch.amp.autocast_mode._enter_autocast and node.args[2]:
+            raise UnfaithfulError(AUTOCAST)
         if (is_switch or node in answers or is_question(node.target)) and not node.users:
             graph.erase_node(node)
     graph.eliminate_dead_code()
