@@ -155,8 +155,6 @@ def _gelu(self: Any, *, approximate: str = "none") -> Any:
 
 
 # The errors of torch's own translations of these exceed rounding.
-for _name in ("erfc", "special_erfc"):
-    lower(f"aten::{_name}.default", replaces=True)(_promoted(special.erfc, floating=True))
 lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
 lower("aten::special_log_ndtr", replaces=True)(_promoted(special.log_ndtr, floating=True))
 
@@ -259,8 +257,9 @@ def _of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self: _in_float32(function, self, floating=True)
 
 
-for _name, _function in {"expm1": exp_minus_one, "log1p": log_of_one_plus}.items():
-    lower(f"aten::{_name}", replaces=True)(_of_floats(_function))
+_DIGITS = {"expm1": exp_minus_one, "log1p": log_of_one_plus, "erfc": kernels.Erfc, "special_erfc": kernels.Erfc}
+for _name, _function in _DIGITS.items():
+    lower(f"aten::{_name}.default", replaces=True)(_of_floats(_function))
 
 
 @lower("aten::log_sigmoid", replaces=True)

@@ -649,10 +649,12 @@ def test_transforms_of_doubles_and_of_sizes_known_at_run_time(model):
     assert report.ok, report
 
 
-def test_the_complement_of_erf_keeps_its_digits(model):
-    x = torch.tensor([-1.0, 0.5, 3.0, 9.0])
-    program = exporters.export(model(lambda x: torch.erfc(x)), (x,), verbose=False)
-    report = exporters.verify(model(lambda x: torch.erfc(x)), (x,), program, tolerances={torch.float32: (1e-6, 0)})
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64, torch.int32])
+def test_the_complement_of_erf_keeps_its_digits(model, dtype):
+    x = torch.tensor([-1.0, 0.5, 2.0, 3.0]).to(dtype)
+    module = model(lambda x: torch.erfc(x))
+    tolerances = {torch.float32: (1e-6, 0), torch.float16: (2e-3, 0), torch.float64: (1e-13, 0)}
+    report = exporters.verify(module, (x,), exporters.export(module, (x,), verbose=False), tolerances=tolerances)
     assert report.ok, report
 
 
