@@ -63,7 +63,7 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `sort`, `argsort`, `topk`, `quantile`, `nanquantile` of floats | `TopK` with NaN above infinity; see below. |
 | `argmax` and `argmin` over all elements, with `keepdim` | The result is reshaped. |
 | `diagonal`, `diag`, `trace` | `GatherND`, so that neighbours of an infinity and long integers stay as they are. |
-| `clamp` of floats | `Max` and `Min`, which keep infinity. |
+| `clamp` of floats with one bound | `Max` or `Min`, which keep infinity. |
 | powers of integers | Products by squaring, in int64. |
 | `sum` of int64, `prod` of integers | Sums of the upper and the lower halves; a `Scan` of products: no digit is lost. |
 | `x % n`, `n * x` and similar with a size n | In the type that torch computes in. |

@@ -8,7 +8,7 @@ import onnx_ir
 import torch
 
 from .table import lower
-from .values import cast, constant, dtype_of, like, onnx_ops, promoted, typed_constant
+from .values import cast, constant, dtype_of, onnx_ops, promoted, typed_constant
 
 
 def with_number(self: Any, number: onnx_ir.Value) -> list[Any]:
@@ -88,13 +88,10 @@ def _power_of_integers(x: Any, exponent: Any) -> Any:
 @lower("aten::clamp_min", replaces=True)
 @lower("aten::clamp_max", replaces=True)
 def _clamp(self: Any, min: Any = None, max: Any = None) -> Any:
-    # With one bound, ONNX's Clip returns the largest finite number for infinity.
-    bounds = [bound for bound in (min, max) if bound is not None]
-    dtype = promoted(self, *(bound for bound in bounds if not isinstance(bound, onnx_ir.Value)))
-    if not dtype.is_floating_point:
+    # With one bound, ONNX Runtime's Clip returns the largest finite number for infinity.
+    bound, node = (max, onnx_ops.Min) if min is None else (min, onnx_ops.Max)
+    is_number = not isinstance(bound, onnx_ir.Value)
+    dtype = promoted(self, bound) if is_number else dtype_of(self)
+    if (min is not None and max is not None) or not dtype.is_floating_point:
         return NotImplemented
-    x = cast(self, dtype)
-    for bound, node in ((min, onnx_ops.Max), (max, onnx_ops.Min)):
-        if bound is not None:
-            x = node(x, cast(bound, dtype) if isinstance(bound, onnx_ir.Value) else like(float(bound), x))
-    return x
+    return node(cast(self, dtype), typed_constant(bound, dtype) if is_number else cast(bound, dtype))
