@@ -40,18 +40,21 @@ def double(number: float) -> Any:
 def exp_minus_one(x: Any) -> Any:
     """Return exp(x) - 1 of floats."""
     power = onnx_ops.Exp(x)
-    return _near_zero(x, power, lambda above: above * onnx_ops.Div(x, onnx_ops.Log(power)), power - like(1.0, x))
+    above = onnx_ops.Sub(power, like(1.0, x))
+    return _near_zero(x, power, onnx_ops.Mul(above, onnx_ops.Div(x, onnx_ops.Log(power))), above)
 
 
 def log_of_one_plus(x: Any) -> Any:
     """Return log(1 + x) of floats."""
-    total = x + like(1.0, x)
-    return _near_zero(x, total, lambda above: onnx_ops.Log(total) * onnx_ops.Div(x, above), onnx_ops.Log(total))
+    total = onnx_ops.Add(x, like(1.0, x))
+    logarithm = onnx_ops.Log(total)
+    corrected = onnx_ops.Mul(logarithm, onnx_ops.Div(x, onnx_ops.Sub(total, like(1.0, x))))
+    return _near_zero(x, total, corrected, logarithm)
 
 
-def _near_zero(x: Any, near_one: Any, corrected: Callable[[Any], Any], otherwise: Any) -> Any:
+def _near_zero(x: Any, near_one: Any, corrected: Any, otherwise: Any) -> Any:
     one = like(1.0, x)
-    found = onnx_ops.Where(onnx_ops.Equal(near_one, one), x, corrected(near_one - one))
+    found = onnx_ops.Where(onnx_ops.Equal(near_one, one), x, corrected)
     return onnx_ops.Where(onnx_ops.Less(onnx_ops.Abs(x), one), found, otherwise)
 
 
@@ -59,7 +62,7 @@ def _near_zero(x: Any, near_one: Any, corrected: Callable[[Any], Any], otherwise
 def _celu(self: Any, alpha: float = 1.0) -> Any:
     if dtype_of(self) != torch.float64:
         return NotImplemented
-    below = double(alpha) * exp_minus_one(self / double(alpha))
+    below = onnx_ops.Mul(double(alpha), exp_minus_one(onnx_ops.Div(self, double(alpha))))
     return onnx_ops.Where(onnx_ops.Greater(self, double(0)), self, below)
 
 
@@ -67,14 +70,15 @@ def _celu(self: Any, alpha: float = 1.0) -> Any:
 def _sinc(self: Any) -> Any:
     if dtype_of(self) != torch.float64:
         return NotImplemented
-    angle = self * double(math.pi)
-    return onnx_ops.Where(onnx_ops.Equal(self, double(0)), double(1), onnx_ops.Sin(angle) / angle)
+    angle = onnx_ops.Mul(self, double(math.pi))
+    return onnx_ops.Where(onnx_ops.Equal(self, double(0)), double(1), onnx_ops.Div(onnx_ops.Sin(angle), angle))
 
 
 def gelu_by_tanh(x: Any) -> Any:
     """Return the approximation of GELU of float64 numbers."""
-    inner = double(math.sqrt(2 / math.pi)) * (x + double(0.044715) * (x * x * x))
-    return double(0.5) * x * (onnx_ops.Tanh(inner) + double(1))
+    cube = onnx_ops.Mul(onnx_ops.Mul(x, x), x)
+    inner = onnx_ops.Mul(double(math.sqrt(2 / math.pi)), onnx_ops.Add(x, onnx_ops.Mul(double(0.044715), cube)))
+    return onnx_ops.Mul(onnx_ops.Mul(double(0.5), x), onnx_ops.Add(onnx_ops.Tanh(inner), double(1)))
 
 
 def _add_scaled(combine: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +88,7 @@ def _add_scaled(combine: Callable[..., Any]) -> Callable[..., Any]:
         start, first, second = promote(self, tensor1, tensor2)
         if dtype_of(start) != torch.float64:
             return NotImplemented
-        return start + combine(cast(double(value), dtype_of(start)) * first, second)
+        return onnx_ops.Add(start, combine(onnx_ops.Mul(double(value), first), second))
 
     return translation
 
@@ -98,8 +102,8 @@ def _addmm(self: Any, mat1: Any, mat2: Any, *, beta: Any = 1, alpha: Any = 1) ->
     # The factors of ONNX's Gemm are float32.
     if dtype_of(self) != torch.float64 or {beta, alpha} == {1}:
         return NotImplemented
-    product = double(alpha) * onnx_ops.MatMul(mat1, mat2)
-    return double(beta) * self + product if beta else product
+    product = onnx_ops.Mul(double(alpha), onnx_ops.MatMul(mat1, mat2))
+    return onnx_ops.Add(onnx_ops.Mul(double(beta), self), product) if beta else product
 
 
 @lower("aten::arange.start_step", replaces=True)
@@ -117,8 +121,8 @@ def _layer_norm(
     if dtype_of(input) != torch.float64:
         return NotImplemented
     axes = constant([-1 - index for index in range(len(normalized_shape))])
-    centred = input - onnx_ops.ReduceMean(input, axes)
-    variance = onnx_ops.ReduceMean(centred * centred, axes)
-    result = centred / onnx_ops.Sqrt(variance + double(eps))
-    result = result if weight is None else result * weight
-    return result if bias is None else result + bias
+    centred = onnx_ops.Sub(input, onnx_ops.ReduceMean(input, axes))
+    variance = onnx_ops.ReduceMean(onnx_ops.Mul(centred, centred), axes)
+    result = onnx_ops.Div(centred, onnx_ops.Sqrt(onnx_ops.Add(variance, double(eps))))
+    result = result if weight is None else onnx_ops.Mul(result, weight)
+    return result if bias is None else onnx_ops.Add(result, bias)

@@ -20,6 +20,8 @@ SAMPLED_BY: dict[str, tuple[str, ...]] = {
     "aten::_histogramdd_from_bin_tensors": ("histogramdd",),
     "torch_nn::_linear_cross_entropy_batch_chunked": ("nn.functional.linear_cross_entropy.chunked",),
     "torch_nn::_linear_cross_entropy_batch_chunked_no_reduction": ("nn.functional.linear_cross_entropy.chunked_none",),
+    "aten::_fft_c2c": ("fft.fft", "fft.ifft"),
+    "aten::_fft_r2c": ("fft.rfft", "fft.ihfft"),
     "aten::_fft_c2r": ("fft.irfft", "fft.hfft"),
     "aten::replication_pad2d": ("nn.functional.pad.replicate_negative",),
 }
