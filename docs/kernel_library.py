@@ -73,7 +73,7 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `hstack`, `vstack`, `dstack`, `column_stack` of several types | `Cast` to the type that torch computes in. |
 | `sign` of NaN | 0, as in torch. |
 | `expm1`, `log1p` | Correct digits near 0. |
-| `softmax` and `log_softmax` with a dtype | The argument is cast before, not the result. |
+| `softmax`, `log_softmax` and `mean` with a dtype | The argument is cast before, not the result. |
 | `celu`, `sinc`, `gelu(approximate="tanh")`, `layer_norm`, `arange` in float64 | In float64. |
 | `addmm`, `addcmul`, `addcdiv` in float64 | The factors are float64. |
 | `cross` without `dim` | Along the first dimension of size 3, which must be static. |

@@ -240,12 +240,14 @@ def _is_any_true(self: Any) -> Any:
 
 
 def _mean(name: str) -> Callable[..., Any]:
-    def translation(self: Any, **given: Any) -> Any:
+    def translation(self: Any, *, dtype: Any = None, **given: Any) -> Any:
+        # torch's exporter casts the mean, and not the numbers.
+        x = cast(self, named_dtype(dtype)) if dtype else self
         # Where there is nothing to average, torch gives NaN, but ONNX's ReduceMean gives 0.
         axes = given.get("dim") or range(len(self.shape))
         if not len(self.shape) or not any(_may_be_zero(self.shape[axis]) for axis in axes):
-            return NotImplemented
-        result = by_torch(name, self, **given)
+            return NotImplemented if x is self else by_torch(name, x, **given)
+        result = by_torch(name, x, **given)
         count = onnx_ops.ReduceProd(onnx_ops.Gather(onnx_ops.Shape(self), constant(list(axes))), keepdims=0)
         return onnx_ops.Add(result, onnx_ops.Div(like(0.0, result), onnx_ops.CastLike(count, result)))
 

@@ -275,7 +275,7 @@ GROUPS = [
 ]
 ADDING = re.compile(
     r"sum|mean|prod|std|var|norm|softmax|einsum|@|matmul|mm\(|dot|fft|dist|loss|linear|cosine|lerp|addc|alpha|quantile"
-    r"|polar|elu|sin|cos|tan|trapz|cross|trace|outer|kron| / |% |//|fmod|remainder|\.angle|interp|diff"
+    r"|polar|elu|sigmoid|silu|sin|cos|tan|trapz|cross|trace|outer|kron| / |% |//|fmod|remainder|\.angle|interp|diff"
 )
 """Calls in which an error may be as large as the rounding of the largest number."""
 

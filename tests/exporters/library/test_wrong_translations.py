@@ -292,6 +292,7 @@ CASES = {
     "doubles": (
         lambda x: (
             *(torch.softmax(x.float(), 1, dtype=torch.float64), torch.log_softmax(x.half(), 1, dtype=torch.float64)),
+            *(x.half().mean(0, dtype=torch.float64), x.int().mean(dtype=torch.float64)),
             *(torch.celu(x, 0.7), torch.sinc(x), torch.nn.functional.gelu(x, approximate="tanh")),
             *(torch.addcmul(x, x, x, value=0.1), torch.addcdiv(x.half(), x, x + 9, value=0.1)),
             *(torch.arange(0, 1, 0.1, dtype=torch.float64), torch.addmm(x, x, x[:1].mT @ x[:1], beta=0.1, alpha=0.7)),
