@@ -34,7 +34,7 @@ from ._plan.decision import Finding, fallbacks
 from ._plan.plan import Backends, Plan
 from ._program import Program
 from ._torch_private.capture import record_strategy
-from .errors import NoTranslationError
+from .errors import CaptureError, NoTranslationError
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,8 @@ def capture_and_lower(example: Example, request: Request) -> Lowered:
             lowered = _lowered(graph, Plan(graph.program, request.backends, table, request.explaining), request)
         except Exception as error:  # torch or the model's own code may raise anything
             failure = unwrapped(error)
+            if isinstance(failure, CaptureError) and is_capture_failure(error):
+                failure = error  # which has the line
             stops |= not (way.fixes_values or is_capture_failure(failure))
             # An error of the lowering says more than one of the capture, and a trace is the last way.
             failures.append((number if way.fixes_values else int(graph is not None), failure))

@@ -9,7 +9,6 @@ import inspect
 import itertools
 import linecache
 import re
-import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -105,7 +104,7 @@ def definition_place(function: Callable[..., Any]) -> Place:
 def calling_expression() -> str:
     """Return the code of the call that runs at `calling_place`, ``"x.numpy()"``; ``""`` if it is not on one line."""
     place = calling_place()
-    for frame, line in traceback.walk_stack(sys._getframe()):
+    for frame, line in traceback.walk_stack(inspect.currentframe()):
         if (frame.f_code.co_filename, line) == place:
             first, last, start, end = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
             return linecache.getline(*place).encode()[start:end].decode().strip() if first == last else ""

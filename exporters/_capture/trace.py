@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.traceback import preserve_node_meta
 
 from .._torch_private.operators import HigherOrderOperator, OpOverload, promise, qualified_name
-from .._torch_private.tracing import trace_graph
+from .._torch_private.tracing import enters_autocast, trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
 from .calls import READ, place_of
 from .decisions import CaptureDecision, Kind, decision, spell_value
@@ -118,7 +118,7 @@ def _simplify(
     for node in reversed(list(graph.nodes)):
         # What is no operator switches gradients or autocast on or off.
         is_switch = node.op == "call_function" and not isinstance(node.target, OpOverload)
-        if node.target is torch.amp.autocast_mode._enter_autocast and node.args[2]:
+        if enters_autocast(node):
             raise UnfaithfulError(AUTOCAST)
         if (is_switch or node in answers or is_question(node.target)) and not node.users:
             graph.erase_node(node)

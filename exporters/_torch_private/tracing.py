@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.traceback import annotate, preserve_node_meta
 
 from .guard import guarded
@@ -34,6 +34,12 @@ def trace_graph(function: Callable[..., Any], *args: Any) -> GraphModule:
         return function(mode.tracer.graph, *given)
 
     return proxy_tensor.make_fx(run, tracing_mode="real", pre_dispatch=True, _error_on_data_dependent_ops=False)(*args)
+
+
+@guarded("torch.amp.autocast_mode._enter_autocast")
+def enters_autocast(node: Node) -> bool:
+    """Return whether a node of a recorded graph enters a region in which torch casts."""
+    return node.target is torch.amp.autocast_mode._enter_autocast and bool(node.args[2])  # whether it is enabled
 
 
 def last_node(graph: Graph) -> Any:
