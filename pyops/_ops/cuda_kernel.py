@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -47,16 +46,6 @@ def check_host_inputs(signature: Signature, names: Any, device_types: Sequence[s
 def on_host(signature: Signature, count: int, host_inputs: Sequence[str]) -> list[bool]:
     """Return for each of `count` inputs whether it is a host input."""
     return [item.name in host_inputs for item in signature.parameters(count)]
-
-
-def extra_references(objects: list[Any]) -> list[int]:
-    """Return the number of references to each object besides the list's own."""
-    return [getrefcount(item) - _OWN for item in objects]
-
-
-# The references of the list and of the counting itself, whose number depends on the version of Python.
-_OWN = 0
-_OWN = extra_references([object()])[0]
 
 
 def check_given(signature: Signature, arrays: Sequence[Any], host_inputs: Sequence[str]) -> None:

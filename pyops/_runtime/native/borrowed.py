@@ -49,12 +49,18 @@ class CallingThread(threading.local):
         self.lends = _running_frame() is not None
 
 
+def extra_references(objects: Sequence[Any]) -> list[int]:
+    """Return the number of references to each object besides that of the list or tuple that they are in."""
+    # Called by C, getrefcount counts the list's reference and map's. Whether the variables and arguments of Python code
+    # count depends on its version.
+    return [count - 2 for count in map(getrefcount, objects)]
+
+
 @functools.cache
 def counts_references() -> bool:
-    """Return whether the reference counts that tell kept arrays apart are as expected on this Python."""
-    arrays = [np.empty(1)]
-    array = arrays[0]
-    return getrefcount(array) == 3  # of the list, of the variable, and of the argument
+    """Return whether this Python counts references as `extra_references` expects."""
+    kept = object()
+    return extra_references([object(), kept]) == [0, 1]
 
 
 def has_arena(api: Api, info: int) -> bool:
@@ -93,19 +99,24 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
     in_frames = gc.get_referents(*_frames(traceback))
     containers = {id(item): item for item in in_frames if type(item) in _CONTAINERS and item is not passed}
     in_frames += gc.get_referents(*containers.values())
-    # References to an array: two for each occurrence in a frame (`in_frames` has one of them), the variable and the
-    # argument of getrefcount; `passed` and `borrowed` have one more each.
+    # An array has two references for each occurrence in a frame, one of them of `in_frames`.
     _own(
         item
-        for item in in_frames
-        if any(_is_slice(item, array) for array in borrowed) and getrefcount(item) - 2 * _count(item, in_frames) == 2
+        for item, extra in zip(in_frames, extra_references(in_frames), strict=True)
+        if any(_is_slice(item, array) for array in borrowed) and extra == 2 * _count(item, in_frames) - 1
     )
+    held = [_count(array, in_frames) for array in borrowed]
+    of_passed = 1  # `passed` refers to each array besides `borrowed`
     _own(
         array
-        for array in borrowed
-        if _count(array, in_frames) and getrefcount(array) - 2 * _count(array, in_frames) == 4
+        for array, times, extra in zip(borrowed, held, extra_references(borrowed), strict=True)
+        if times and extra == 2 * times + of_passed
     )
-    kept = [array for array in borrowed if is_borrowed(array) and (_count(array, in_frames) or getrefcount(array) > 4)]
+    kept = [
+        array
+        for array, times, extra in zip(borrowed, held, extra_references(borrowed), strict=True)
+        if is_borrowed(array) and (times or extra > of_passed)
+    ]
     if kept:
         owners = [*_tensors(api, context, passed[:inputs]), *_run_in_progress()]
         for array in kept:

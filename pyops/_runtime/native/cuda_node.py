@@ -10,14 +10,14 @@ import gc
 from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
-from ..._ops.cuda_kernel import check_returned, extra_references, on_host
+from ..._ops.cuda_kernel import check_returned, on_host
 from ..._ops.op import kernel_of
 from ..._schema import devices
 from ..._schema.devices import BREAKING_STATUSES, OUT_OF_MEMORY, cupy_with_gpu, is_cupy
 from ..._schema.dtypes import DType, dtype_name, is_viewable
 from ..._schema.node import add_note
 from ...errors import InputError, PyopsError
-from .borrowed import warn_kept
+from .borrowed import extra_references, warn_kept
 from .c_api import Api
 from .cuda_memory import CudaWorkspace, arena_of
 from .hosted_op import HostedOp

@@ -18,7 +18,7 @@ from ..calls.guard import signals_deferred
 from . import direct_call, llvm_code
 
 _VARIABLE = "PYOPS_DIRECT_CALLS"
-_PYTHONS = (3, 11), (3, 13)
+_PYTHONS = (3, 11), (3, 14)
 """The oldest and the newest Python whose objects this code is known to read correctly."""
 
 # Functions of NumPy's C API, by their number there.

@@ -7,7 +7,6 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_void_p
-from sys import getrefcount
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..._schema.dtypes import DType, is_viewable
 from ..._schema.node import add_note, describe_node, explain_read_only
 from ..calls import exceptions
 from ..calls.timing import NodeProfile, TimedOp
-from .borrowed import CallingThread, counts_references, detach, has_arena, is_borrowed, warn_kept
+from .borrowed import CallingThread, counts_references, detach, extra_references, has_arena, is_borrowed, warn_kept
 from .c_api import Api
 from .direct_call import RAISED, RETURNED
 from .hosted_op import HostedOp
@@ -287,12 +286,8 @@ class KernelNode:
 
     def _check_kept(self, context: int, passed: list[Any]) -> None:
         """Report the kernel if it has kept what it was given."""
-        for array in passed:
-            # References: the list, this variable, and the argument of getrefcount.
-            if getrefcount(array) > 3 and is_borrowed(array):
-                del array
-                self._report_kept(context, passed)
-                break
+        if any(extra and is_borrowed(array) for extra, array in zip(extra_references(passed), passed, strict=True)):
+            self._report_kept(context, passed)
 
     def _report_kept(self, context: int, passed: list[Any]) -> None:
         # The frame of a kernel that ran a session and caught its exception is still part of that exception's traceback.

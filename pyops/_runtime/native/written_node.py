@@ -109,8 +109,9 @@ def _writer(present: tuple[bool, ...], has_attributes: bool, is_shaped: bool, gi
         passed=passed + "out, " * gives_out,
         body=indent(body, " " * 8),
         expected="[shape]" if is_shaped else "None",
+        # The references of a variable and of a tuple, which counts in every version of Python, as an argument does not.
         # A usual result is the variable `out`.
-        kept=" or ".join(f"getrefcount({name}) > {3 if name == 'out' else 2}" for name in own) or "False",
+        kept=" or ".join(f"getrefcount(*({name},)) > {3 if name == 'out' else 2}" for name in own) or "False",
     )
     scope: dict[str, Any] = {"__name__": __name__}  # so that tracebacks leave it out
     exec(f"def write({', '.join(_NAMES)}):\n{indent(source, '    ')}\n    return compute", scope)

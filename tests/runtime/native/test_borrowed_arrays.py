@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import pyops
 from pyops import onnx_op
 from pyops._runtime.native import kernel_node
+from pyops._runtime.native.borrowed import extra_references
 from pyops.errors import BorrowedArrayWarning
 from tests.helpers.models import chain
 
@@ -174,6 +175,23 @@ def test_an_exception_in_a_module_does_not_hide_what_a_kernel_keeps_there() -> N
     exec("def kernel(x):\n    global kept\n    kept = x\n    return x + 0", module)
     with pytest.warns(BorrowedArrayWarning, match="handed::Op kept"):
         session_with(module["kernel"]).run(None, {"x": X})
+
+
+def test_kernels_get_arrays_on_memory_that_onnxruntime_owns() -> None:
+    have_memory = []
+    session_with(lambda x: have_memory.append(x.flags.owndata) or x + 0).run(None, {"x": X})
+    assert have_memory == [False]
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_references_are_counted_alike_in_every_version_of_python(kind: Any) -> None:
+    def references(objects: Any) -> list[int]:  # of which Python 3.14 does not count the argument
+        return extra_references(objects)
+
+    kept = [object() for _ in range(3)]
+    lists = [[], kept[1:], kept[2:]]
+    counted, alone = references(kind(kept)), references(kind([object()]))
+    assert (counted, alone, len(lists)) == ([1, 2, 3], [0], 3)
 
 
 def test_where_references_cannot_be_counted_kernels_get_copies(monkeypatch: pytest.MonkeyPatch) -> None:
