@@ -15,6 +15,7 @@ from numba import types
 from numba.core.ccallback import CFunc
 from numba.core.registry import cpu_target
 
+from .._schema.annotations import signature_of
 from .._schema.dtypes import DType
 from .._schema.signature import Signature
 from ..errors import CompileError
@@ -108,7 +109,7 @@ def spell_arguments(function: Callable[..., Any], signature: Signature, buffers:
     attributes = [attribute.name for attribute in signature.attributes]
     arguments: list[str] = []
     rest: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in signature_of(function).parameters.values():
         if parameter.kind is parameter.VAR_POSITIONAL:
             rest = [f"inputs[{len(arguments)}:]"]
         elif parameter.name == "out" and parameter.kind is parameter.KEYWORD_ONLY:

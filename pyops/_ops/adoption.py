@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from .._schema.annotations import signature_of
 from .._schema.attribute import Attribute, AttributeKind
 from .._schema.declaration import read_name
 from .._schema.dtypes import from_onnx
@@ -148,7 +149,7 @@ def _python_signature(function: Any, op_type: str) -> inspect.Signature:
     if not callable(function) or isinstance(function, type):
         raise DeclarationError(f"{op_type}: {function!r} is not a function; put @onnx_op on a function")
     try:
-        return inspect.signature(function)
+        return signature_of(function)
     except ValueError:  # some built-in functions, and ufuncs before NumPy 2.4, have no signature to inspect
         return inspect.signature(lambda *inputs, **attributes: None)
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from ..errors import DeclarationError
 from . import hints
+from .annotations import ANNOTATED, annotations_of, signature_of
 from .attribute import Attribute
 from .hints import HintError, spell
 from .signature import Input, Output, Signature, TypeParameter, check_returns
@@ -91,7 +92,7 @@ def check_function(function: Any, op_type: str) -> None:
         problem = f"{function!r} is not a function; put @onnx_op on a function, under @staticmethod in a class"
     elif isinstance(function, type):
         problem = f"{name} is a class; put @onnx_op on a function"
-    elif name is None or not isinstance(getattr(function, "__annotations__", None), dict):
+    elif name is None or not hasattr(function, ANNOTATED):
         example = "def op(x: NDArray[np.float32]) -> NDArray[np.float32]: ..."
         problem = f"{function!r} has no signature with hints; write a def with hints that calls it: {example}"
     if problem:
@@ -108,7 +109,7 @@ class _Reader:
 
     def read(self) -> Signature:
         domain, name = read_name(self.op_type, self.version)
-        parameters = inspect.signature(self.function).parameters
+        parameters = signature_of(self.function).parameters
         inputs: list[Input] = []
         attributes: list[Attribute] = []
         for parameter in parameters.values():
@@ -151,7 +152,7 @@ class _Reader:
 
     def hint(self, parameter: inspect.Parameter, example: str) -> Any:
         name = parameter.name
-        if name in self.function.__annotations__:
+        if name in annotations_of(self.function):
             return hints.resolve(self.function, name, self.localns)
         if name in ("self", "cls"):
             raise HintError("an operator cannot be a method", "declare a function, or put @staticmethod above @onnx_op")
@@ -181,7 +182,7 @@ class _Reader:
 
     def outputs(self) -> tuple[tuple[Output, ...], Any]:
         """Return the outputs, and the return type with a NamedTuple replaced by the equivalent tuple."""
-        if "return" not in self.function.__annotations__:
+        if "return" not in annotations_of(self.function):
             raise HintError("it is missing", "annotate what is returned, for example -> NDArray[np.float32]")
         hint = hints.resolve(self.function, "return", self.localns)
         origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -208,7 +209,7 @@ class _Reader:
     def fields(self, origin: Any, args: tuple[Any, ...]) -> dict[str, Any]:
         """Return the hints of a NamedTuple's fields by name, with the type arguments of ``Out[T]`` substituted."""
         names = getattr(origin, "_fields", None)
-        if names is None or any(name not in getattr(origin, "__annotations__", {}) for name in names):
+        if names is None or not annotations_of(origin).keys() >= set(names):
             raise HintError(
                 f"the fields of {origin.__qualname__} have no hints",
                 f"write class {origin.__name__}(NamedTuple), with a line such as values: NDArray[np.float32] for each",

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .annotations import annotations_of
 from .attribute import Attribute, AttributeKind
 from .dtypes import DType, element_type, expand, spell_scalar
 from .signature import TypeParameter
@@ -58,7 +59,7 @@ def resolve(annotated: Any, name: str, localns: Mapping[str, Any], globalns: Map
             with contextlib.suppress(ValueError):  # the enclosing function has not assigned the variable yet
                 scope.setdefault(variable, cell.cell_contents)
     # Evaluated one at a time, so that an error names the right parameter.
-    alone = types.SimpleNamespace(__annotations__={name: annotated.__annotations__[name]})
+    alone = types.SimpleNamespace(__annotations__={name: annotations_of(annotated)[name]})
     try:
         return plain(typing.get_type_hints(alone, dict(globalns), {**localns, **scope})[name])
     except NameError as error:

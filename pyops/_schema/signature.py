@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import DeclarationError, InputError, did_you_mean
+from .annotations import signature_of
 from .attribute import Attribute
 from .dtypes import DType, dtype_name, element_type
 
@@ -192,7 +193,7 @@ class Signature:
         required = sum(not item.optional and not item.variadic for item in self.inputs)
         try:
             for follows in (True, not inspect.isfunction(function)):  # staticmethod and lru_cache have no signatures
-                bind = inspect.signature(function, follow_wrapped=follows).bind
+                bind = signature_of(function, follow_wrapped=follows).bind
                 for count in (required, len(self.inputs) + self.is_variadic):
                     bind(*[None] * count, **dict.fromkeys(names))
         except (TypeError, ValueError) as error:
@@ -220,7 +221,7 @@ class Signature:
             )
         names = [attribute.name for attribute in self.attributes]
         try:
-            inspect.signature(function).bind(**dict.fromkeys(names))
+            signature_of(function).bind(**dict.fromkeys(names))
         except (TypeError, ValueError) as error:
             raise DeclarationError(
                 f"{self.qualified_name}: the setup function is called with nothing but the attributes ({error}); write "

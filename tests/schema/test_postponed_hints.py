@@ -233,3 +233,61 @@ def test_defaults_of_type_parameters_are_type_arguments(tmp_path, first_line):
         "(x: float32) -> int64, float32",
         "(x: float32) -> float32, float32",
     ], done.stderr
+
+
+NOT_DEFINED = """
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pyops import onnx_op
+from pyops.errors import DeclarationError
+
+if TYPE_CHECKING:
+    from annotations_for_editors import Array, Spec
+
+
+def below(x: NDArray[Below]) -> NDArray[Below]: ...
+def returned(x: NDArray[np.float32]) -> Outputs: ...
+
+
+for function in (below, returned):
+    try:
+        onnx_op("late::Op")(function)
+    except DeclarationError as error:
+        print(error)
+
+
+@onnx_op("late::Add", compile=True)
+def add(x: NDArray[np.float32], *, n: int = 1) -> NDArray[np.float32]:
+    return x + np.float32(n)
+
+
+@add.register_shape_inference
+def _(x: Spec, *, n: int) -> Spec:
+    return x
+
+
+@add.register_kernel("cpu")
+def _(x: Array, *, n: int = 1) -> Array:
+    return x - np.float32(n)
+
+
+print(add(np.ones(1, np.float32)))
+Below = Outputs = np.float32
+"""
+
+
+def test_hints_that_name_what_is_not_defined_do_not_fail_before_they_are_used(tmp_path):
+    # From Python 3.14 on, annotations are evaluated late without this import.
+    first_line = "" if sys.version_info >= (3, 14) else "from __future__ import annotations\n"
+    script = tmp_path / "not_defined.py"
+    script.write_text(first_line + NOT_DEFINED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    fix = "is not defined where the operator is declared; import or define it before the declaration"
+    assert done.stdout.splitlines() == [
+        f"late::Op, parameter 'x' of below: its hint names 'Below', which {fix}",
+        f"late::Op, the return type of returned: its hint names 'Outputs', which {fix}",
+        "[0.]",
+    ], done.stderr
