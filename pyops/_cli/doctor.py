@@ -22,8 +22,7 @@ from .._build.description import read_library
 from .._ops import plugins
 from .._ops.origin import package
 from .._progress import progress
-from .._releases import TESTED, is_tested, tested
-from .._runtime.native.c_api import OLDEST, is_too_old
+from .._releases import OLDEST, TESTED, is_tested, is_too_old, tested
 from ..errors import PluginError
 from . import output
 from .output import Answer, answering

@@ -18,12 +18,10 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..._releases import OLDEST, is_too_old
 from ...errors import EngineError
 
 API_VERSION = 25
-OLDEST = "1.28"
-"""Oldest supported ONNX Runtime. Older ones abort if a shape function sets the shape of an unused output."""
-
 ORT_FAIL = 1
 _OUT_OF_MEMORY = re.compile("Failed to allocate memory|storage size overflow")
 
@@ -105,12 +103,6 @@ TENSOR_FUNCTIONS = (
     "GetTensorElementTypeAndShapeDataReference",
     "GetTensorMutableData",
 )
-
-
-def is_too_old(version: str) -> bool:
-    """Return whether this version of ONNX Runtime is older than the oldest supported one."""
-    installed, oldest = (tuple(map(int, text.split(".")[:2])) for text in (version, OLDEST))
-    return installed < oldest
 
 
 class Api:

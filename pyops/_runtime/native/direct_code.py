@@ -7,7 +7,6 @@ import functools
 import importlib
 import os
 import sys
-import sysconfig
 from ctypes import c_int32, c_int64, c_void_p, py_object
 from typing import Any
 
@@ -44,8 +43,6 @@ def _problem() -> str:
     version = sys.version_info[:2]
     if sys.implementation.name != "cpython" or not _PYTHONS[0] <= version <= _PYTHONS[1]:
         return f"machine code was not tested with {sys.implementation.name} {sys.version.split()[0]}"
-    if sysconfig.get_config_var("Py_GIL_DISABLED"):
-        return "this Python has no global interpreter lock"
     try:
         if not _is_known_layout():
             return "this Python or NumPy has another memory layout of its objects"

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import re
 import sys
-import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable
@@ -507,9 +506,6 @@ def test_it_says_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(sys, "version_info", (3, 99))
         assert re.fullmatch(r"machine code was not tested with cpython .*", problem())
-    with monkeypatch.context() as patch:
-        patch.setattr(sysconfig, "get_config_var", {"Py_GIL_DISABLED": 1}.get)
-        assert "no global interpreter lock" in problem()
     with monkeypatch.context() as patch:
         patch.setattr(direct_call, "ARRAY_DTYPE", direct_call.ARRAY_DIMS)
         assert "has another memory layout of its objects" in problem()
