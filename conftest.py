@@ -40,6 +40,7 @@ NEED_TORCH = (
 QUICK_NOTEBOOK = "03_debugging.ipynb"
 _NEEDS_GPU = "needs a GPU"
 _LEFT_OUT = "are left out: "
+HAS_EXTENSIONS = importlib.util.find_spec("onnxruntime_extensions") is not None  # no wheels for Python 3.14
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 
@@ -51,7 +52,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; leave notebooks that take long to the exhaustive tests."""
+    """Skip what needs a GPU or onnxruntime-extensions where there is none; leave long notebooks to the exhaustive tests."""
     for item in items:
         if item.path.suffix == ".ipynb" and item.path.name != QUICK_NOTEBOOK:
             item.add_marker(pytest.mark.exhaustive)
@@ -59,6 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = marker and (missing_provider() if "session" in marker.args else missing_gpu())
         if reason:
             item.add_marker(pytest.mark.skip(reason=f"{_NEEDS_GPU}: {reason}"))
+        engine = getattr(item, "callspec", None) and item.callspec.params.get("engine")
+        if not HAS_EXTENSIONS and str(engine).startswith("extensions"):
+            item.add_marker(pytest.mark.skip(reason="needs onnxruntime-extensions"))
 
 
 def pytest_collection_finish() -> None:

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime_extensions
 import pytest
 from numpy.typing import NDArray
 from onnx import helper, inliner
@@ -251,6 +250,7 @@ def test_complex_numbers_run_though_onnx_runtime_has_none() -> None:
 
 
 def test_functions_declared_with_onnxruntime_extensions_run() -> None:
+    onnxruntime_extensions = pytest.importorskip("onnxruntime_extensions")
     code = onnxruntime_extensions.PyCustomOpDef.dt_float
 
     @onnxruntime_extensions.onnx_op(op_type="reference.adopted::Third", inputs=[code], outputs=[code])

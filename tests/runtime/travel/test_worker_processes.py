@@ -280,7 +280,8 @@ def attempt():
     try:
         print(pickle.loads(data) is op)
     except Exception as error:
-        print(type(error).__name__, str(error).partition(" on <module")[0])
+        # The second is what Python 3.14 says.
+        print(type(error).__name__, str(error).partition(" on ")[0].replace("resolve path", "get attribute"))
 
 with isolated_declarations():
     @onnx_op("scripts::One")
@@ -305,7 +306,7 @@ attempt()
         """
         True
         PickleError scripts::One was pickled as scripts::One(x: float32) -> float32, but is declared here as \
-scripts::One(x: float32, *, by: int = 1) -> float32 (<string>:19); let both processes import the same version of it
+scripts::One(x: float32, *, by: int = 1) -> float32 (<string>:20); let both processes import the same version of it
         PickleError scripts::One was pickled by its name in a script, which is another op in the script of this \
 process; let both run the same one
         PickleError scripts::One was pickled by its name in a script, which is another op in the script of this \
