@@ -52,7 +52,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest chooses by markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU or onnxruntime-extensions where there is none; leave long notebooks to the exhaustive tests."""
+    """Skip what needs a GPU or onnxruntime-extensions where there is none; make long notebooks exhaustive."""
     for item in items:
         if item.path.suffix == ".ipynb" and item.path.name != QUICK_NOTEBOOK:
             item.add_marker(pytest.mark.exhaustive)

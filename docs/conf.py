@@ -44,6 +44,7 @@ docs/cuda
 docs/plugins
 docs/processes
 docs/engines
+docs/platforms
 docs/command_line
 docs/coming_from
 ```

@@ -1,12 +1,44 @@
-"""The releases of other packages that pyops is tested with."""
+"""What pyops is tested with: releases of other packages, and systems."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 TESTED = {"onnxruntime": ("1.28", "1.32"), "torch": ("2.13", "2.15")}
 """Package name to the first and the last tested release."""
 
 OLDEST = TESTED["onnxruntime"][0]
 """Oldest supported ONNX Runtime. Older ones abort if a shape function sets the shape of an unused output."""
+
+
+class System(NamedTuple):
+    """A system and a Python, the engines tested there, how, and on which day."""
+
+    system: str
+    machine: str
+    python: str
+    onnxruntime: str
+    engine: str
+    how: str
+    day: str
+
+
+SYSTEMS = (
+    System("Linux", "x86_64", "3.11", "1.32", "native, extensions", "machine", "2026-11-26"),
+    System("Linux", "x86_64", "3.12", "1.28", "native, extensions", "machine", "2026-11-26"),
+    System("Linux", "x86_64", "3.13", "1.32", "native, extensions", "machine", "2026-11-26"),
+    System("Linux", "x86_64", "3.14", "1.32", "native", "machine", "2026-11-26"),
+    System("Linux", "aarch64", "3.11", "1.32", "native", "emulated (qemu)", "2026-11-26"),
+    System("Windows", "AMD64", "3.13", "1.32", "extensions", "emulated (Wine)", "2026-11-24"),
+)
+
+
+def how_tested(system: str, machine: str, python: str) -> str:
+    """Return how pyops was tested on a system, named as by the module `platform`, with a Python such as ``"3.11"``."""
+    for row in SYSTEMS:
+        if row[:3] == (system, machine, python):
+            return f"tested ({row.engine}; {row.how}; {row.day})"
+    return "not tested"
 
 
 def is_tested(package: str, version: str) -> bool:

@@ -22,7 +22,7 @@ from .._build.description import read_library
 from .._ops import plugins
 from .._ops.origin import package
 from .._progress import progress
-from .._releases import OLDEST, TESTED, is_tested, is_too_old, tested
+from .._releases import OLDEST, TESTED, how_tested, is_tested, is_too_old, tested
 from ..errors import PluginError
 from . import output
 from .output import Answer, answering
@@ -169,7 +169,9 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         results = dict(zip(codes, pool.map(probe, codes.values()), strict=True))
     python = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
-    system = f"{platform.system()} on {platform.machine()}"
+    number = ".".join(platform.python_version_tuple()[:2])
+    how = how_tested(platform.system(), platform.machine(), number)
+    system = f"{platform.system()} on {platform.machine()}, with Python {number}: {how}"
     answers = ({name: results[name] for name in part} for part in (tried, waiting, given))
     return Machine(python, system, versions, providers, *answers)
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import platform
+import re
 import sys
 import tomllib
 from dataclasses import replace
@@ -11,7 +13,7 @@ import pytest
 
 import pyops
 from pyops._cli.doctor import Machine, Probe
-from pyops._releases import TESTED
+from pyops._releases import SYSTEMS, TESTED
 from pyops._runtime.native import borrowed
 from tests.cli.commands import command, parsed
 from tests.ops.test_plugins import install
@@ -137,6 +139,23 @@ def test_doctor_says_what_calls_plain_kernels(
     assert finding["state"] == state
     assert found in finding["found"]
     assert finding["fix"] == fix or state == "ok"
+
+
+def test_doctor_says_how_this_system_was_tested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops._cli.doctor, "PROBES", {})
+    rows = re.findall(r"^\| (Linux|Windows) \| (.*) \|$", (ROOT / "docs/platforms.md").read_text(), re.MULTILINE)
+    assert [(system, *rest.split(" | ")) for system, rest in rows] == [*SYSTEMS]
+    found = []
+    for system, number in (("Linux", "3.14.1"), ("Linux", "3.99.0"), ("Plan 9", "3.14.1")):
+        monkeypatch.setattr(platform, "system", lambda system=system: system)
+        monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+        monkeypatch.setattr(platform, "python_version_tuple", lambda number=number: tuple(number.split(".")))
+        found.append(pyops._cli.doctor.examine().system)
+    assert found == [
+        "Linux on x86_64, with Python 3.14: tested (native; machine; 2026-11-26)",
+        "Linux on x86_64, with Python 3.99: not tested",
+        "Plan 9 on x86_64, with Python 3.14: not tested",
+    ]
 
 
 def test_doctor_says_where_kernels_get_copies(

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import itertools
 import logging
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -210,9 +211,10 @@ def library() -> Any:
     try:
         import onnxruntime_extensions
     except ImportError as error:
+        has_wheels = sys.version_info < (3, 14)
         raise MissingDependencyError(
             f"the extensions engine needs onnxruntime-extensions, which cannot be imported ({error}); "
-            "pip install onnxruntime-extensions"
+            f"{'pip install onnxruntime-extensions' if has_wheels else 'it has no wheels for Python 3.14'}"
         ) from error
     onnxruntime_extensions.PyCustomOpDef.install_hooker(HookCall)
     _guard.arm()
