@@ -286,7 +286,8 @@ class KernelNode:
 
     def _check_kept(self, context: int, passed: list[Any]) -> None:
         """Report the kernel if it has kept what it was given."""
-        if any(extra and is_borrowed(array) for extra, array in zip(extra_references(passed), passed, strict=True)):
+        extra = extra_references(passed)
+        if any(extra) and any(map(is_borrowed, itertools.compress(passed, extra))):
             self._report_kept(context, passed)
 
     def _report_kept(self, context: int, passed: list[Any]) -> None:
