@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-TESTED = {"onnxruntime": ("1.28", "1.32"), "torch": ("2.13", "2.15")}
+TESTED = {"onnxruntime": ("1.27", "1.32"), "torch": ("2.13", "2.15")}
 """Package name to the first and the last tested release."""
 
 OLDEST = TESTED["onnxruntime"][0]
-"""Oldest supported ONNX Runtime. Older ones abort if a shape function sets the shape of an unused output."""
+"""Oldest supported ONNX Runtime."""
 
 
 class System(NamedTuple):
@@ -25,7 +25,7 @@ class System(NamedTuple):
 
 SYSTEMS = (
     System("Linux", "x86_64", "3.11", "1.32", "native, extensions", "machine", "2026-11-26"),
-    System("Linux", "x86_64", "3.12", "1.28", "native, extensions", "machine", "2026-11-26"),
+    System("Linux", "x86_64", "3.12", "1.27", "native, extensions", "machine", "2026-11-26"),
     System("Linux", "x86_64", "3.13", "1.32", "native, extensions", "machine", "2026-11-26"),
     System("Linux", "x86_64", "3.14", "1.32", "native", "machine", "2026-11-26"),
     System("Linux", "aarch64", "3.11", "1.32", "native", "emulated (qemu)", "2026-11-26"),
@@ -47,9 +47,9 @@ def is_tested(package: str, version: str) -> bool:
     return first <= release(version) <= last
 
 
-def is_too_old(version: str) -> bool:
-    """Return whether this version of ONNX Runtime is older than the oldest supported one."""
-    return _release(version) < _release(OLDEST)
+def is_older(version: str, than: str) -> bool:
+    """Return whether a version is of an earlier release than another."""
+    return _release(version) < _release(than)
 
 
 def tested(package: str) -> str:

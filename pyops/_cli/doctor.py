@@ -22,7 +22,7 @@ from .._build.description import read_library
 from .._ops import plugins
 from .._ops.origin import package
 from .._progress import progress
-from .._releases import OLDEST, TESTED, how_tested, is_tested, is_too_old, tested
+from .._releases import OLDEST, TESTED, how_tested, is_older, is_tested, tested
 from ..errors import PluginError
 from . import output
 from .output import Answer, answering
@@ -274,7 +274,7 @@ def _onnxruntime(machine: Machine) -> Iterator[Finding]:
         return
     number, providers = result.answer
     yield Finding("execution providers", State.OK, ", ".join(providers))
-    if is_too_old(number):
+    if is_older(number, OLDEST):
         fix = f'pip install "{packages[0]}>={OLDEST}"' if packages else ""
         yield Finding("ONNX Runtime", State.BROKEN, f"{number} is older than {OLDEST}", fix)
     elif packages == ["onnxruntime-gpu"] and "CUDAExecutionProvider" not in providers:

@@ -57,10 +57,10 @@ def machine(packages: list[str], of_cupy: list[str] | None = None, **probes: Pro
             "--force-reinstall onnxruntime",
         ),
         (
-            machine(["onnxruntime"], onnxruntime=Probe(["1.27.0", []])),
+            machine(["onnxruntime"], onnxruntime=Probe(["1.26.0", []])),
             "ONNX Runtime",
-            "older than 1.28",
-            "onnxruntime>=1.28",
+            "older than 1.27",
+            "onnxruntime>=1.27",
         ),
         (
             machine(["onnxruntime-gpu"]),
@@ -228,8 +228,8 @@ def test_doctor_imports_exporters_and_says_what_was_tested(torch, imported, expe
 @pytest.mark.parametrize(
     ("number", "state", "said"),
     [
-        ("1.32.0", "ok", "works; onnxruntime 1.28 to 1.32 are tested"),
-        ("1.33.0", "warning", "onnxruntime 1.33.0 is not tested; onnxruntime 1.28 to 1.32 are"),
+        ("1.32.0", "ok", "works; onnxruntime 1.27 to 1.32 are tested"),
+        ("1.33.0", "warning", "onnxruntime 1.33.0 is not tested; onnxruntime 1.27 to 1.32 are"),
     ],
 )
 def test_doctor_says_which_onnxruntime_was_tested(number, state, said, monkeypatch) -> None:

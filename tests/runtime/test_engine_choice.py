@@ -70,14 +70,14 @@ def test_where_native_does_not_work_it_takes_over_and_says_so_once():
     ("change", "message"),
     [
         (
-            "onnxruntime.__version__ = '1.27.0'",
-            'pyops needs onnxruntime 1.28 or later; 1.27.0 is installed: pip install "onnxruntime',
+            "onnxruntime.__version__ = '1.26.0'",
+            'pyops needs onnxruntime 1.27 or later; 1.26.0 is installed: pip install "onnxruntime',
         ),
         # Its bindings are built otherwise, too.
         (
             "onnxruntime.__version__ = '1.22.1'; "
             "onnxruntime.capi.onnxruntime_pybind11_state.get_available_providers = len",
-            "pyops needs onnxruntime 1.28 or later; 1.22.1 is installed",
+            "pyops needs onnxruntime 1.27 or later; 1.22.1 is installed",
         ),
         ("onnxruntime.__version__ = '1.999.0'", "libonnxruntime.so.1.999.0 is not the C library of ONNX Runtime 1.999"),
         ("pyops._runtime.native.c_api.API_VERSION = 999", "does not offer version 999 of its C API"),

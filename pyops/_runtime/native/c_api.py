@@ -18,7 +18,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..._releases import OLDEST, is_too_old
+from ..._releases import OLDEST, is_older
 from ...errors import EngineError
 
 API_VERSION = 25
@@ -247,7 +247,7 @@ def load() -> Api:
             f"pyops hosts kernels through ONNX Runtime's C API on Linux (x86-64 and AArch64); this is "
             f"{sys.platform} on {platform.machine()}"
         )
-    if is_too_old(__version__):
+    if is_older(__version__, OLDEST):
         package = min(packages_distributions().get("onnxruntime", ["onnxruntime"]))
         raise EngineError(
             f'pyops needs onnxruntime {OLDEST} or later; {__version__} is installed: pip install "{package}>={OLDEST}"'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 from collections.abc import Callable
 from ctypes import addressof, c_char, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
@@ -10,8 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import onnxruntime
 
 from ..._ops.op import Op
+from ..._releases import is_older
 from ..._schema import validation
 from ..._schema.attribute import AttributeKind
 from ..._schema.dtypes import DType, from_ort, ort_code
@@ -212,6 +215,8 @@ def infer_output_shapes(api: Api, op: Op[..., Any], context: int) -> None:
     ONNX Runtime drops any error reported from here, so none is: if the shape function fails, the shapes stay unknown,
     and the kernel's results are validated against the shape function later.
     """
+    if not _infers_absent() and _has_absent(op.signature):
+        return
     try:
         count = api.get(c_size_t, api.ShapeInferContext_GetInputCount, context)
         specs = [_input_spec(api, context, index) for index in range(count)]
@@ -220,6 +225,17 @@ def infer_output_shapes(api: Api, op: Op[..., Any], context: int) -> None:
             _set_output(api, context, index, spec)
     except (_UnknownError, EngineError, UnicodeError):
         return
+
+
+@functools.cache
+def _infers_absent() -> bool:
+    """Return whether ONNX Runtime infers shapes of nodes that leave something out; before 1.28 it aborts instead."""
+    return not is_older(onnxruntime.__version__, "1.28")
+
+
+def _has_absent(signature: Signature) -> bool:
+    """Return whether nodes of an op may leave out inputs or outputs."""
+    return len(signature.outputs) > 1 or any(item.optional or item.variadic for item in signature.inputs)
 
 
 def _infer(op: Op[..., Any], specs: list[TensorSpec | None], attributes: dict[str, Any]) -> tuple[TensorSpec, ...]:
