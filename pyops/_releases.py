@@ -49,7 +49,7 @@ def is_tested(package: str, version: str) -> bool:
 
 def is_older(version: str, than: str) -> bool:
     """Return whether a version is of an earlier release than another."""
-    return _release(version) < _release(than)
+    return release(version) < release(than)
 
 
 def tested(package: str) -> str:
