@@ -19,8 +19,10 @@ for package in debs/*_arm64.deb; do dpkg -x "$package" root; done
 dpkg -x debs/qemu-user-static_*.deb qemu
 ln -sf qemu/usr/bin/qemu-aarch64-static qemu-aarch64
 # ONNX Runtime looks up the CPU, and must not find this machine's.
-printf 'processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n' > root/proc/cpuinfo
-for file in possible present online; do echo 0 > "root/sys/devices/system/cpu/$file"; done
+for cpu in 0 1; do
+  printf 'processor\t: %s\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd0c\n\n' "$cpu"
+done > root/proc/cpuinfo
+for file in possible present online; do echo 0-1 > "root/sys/devices/system/cpu/$file"; done
 python3 -m pip download --quiet --no-deps --dest wheels --only-binary :all: --python-version 3.11 \
   --platform manylinux_2_28_aarch64 --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64 onnxruntime numpy
 for wheel in wheels/*.whl; do python3 -m zipfile -e "$wheel" site; done
