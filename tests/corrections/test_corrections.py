@@ -23,7 +23,7 @@ def own_rows():
     yield
     rows.clear()
     rows.update(before)
-    library._translations.cache_clear()
+    library._targets.cache_clear()
 
 
 def relu(self: Any) -> Any:

@@ -32,12 +32,12 @@ def changed(table: dict[str, Row], name: str, row: Row | None) -> Iterator[None]
     before = table.pop(name)
     if row is not None:
         table[name] = row
-    library._translations.cache_clear()
+    library._targets.cache_clear()
     try:
         yield
     finally:
         table[name] = before
-        library._translations.cache_clear()
+        library._targets.cache_clear()
 
 
 def used(case: Case) -> list[tuple[dict[str, Row], str]]:

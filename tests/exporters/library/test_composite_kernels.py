@@ -134,7 +134,6 @@ def test_it_computes_what_torch_does(operator, args, dtype):
         ("aten::pad", (tensor(1, 4), [-1, 1])),
         ("aten::avg_pool2d", (tensor(1, 4, 4), [2, 2])),
         ("aten::all.dim", (tensor(3), 0)),
-        ("aten::any.dims", (tensor(3, 4), [0, 1])),
         ("aten::linalg_vector_norm", (tensor(3), 2, [0])),
         ("aten::linalg_vector_norm", (tensor(), 2)),
         ("aten::scatter_reduce.two", (tensor(3), 0, classes(3, 3), tensor(3), "amax")),
