@@ -31,7 +31,7 @@ MOST_PARAMETERS = 100_000_000
 """The number of parameters above which a captured program is not compared with its model."""
 
 _ROUNDINGS = 10
-_EQUAL_SIZES = re.compile(r"Runtime assertion failed for expression Eq\(.*\bu\d")
+_EQUAL_SIZES = re.compile(r"Runtime assertion failed for expression Eq\((?=.*\bu\d).*\b[su]\d.*, .*\b[su]\d")
 _WIDE = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
     torch.complex64: torch.complex128
 }
