@@ -24,6 +24,7 @@ NEED_TORCH = (
     "exporters",
     "notebooks",
     "tests/benchmarks/export.py",
+    "tests/corrections",
     "tests/exporters",
     "tests/model_coverage",
     "tests/operator_coverage",
@@ -35,6 +36,8 @@ NEED_TORCH = (
     "tests/stress/test_control_flow.py",
     "tests/stress/test_fallback_calls.py",
     "tests/stress/test_integer_programs.py",
+    "tests/stress/test_torch_programs.py",
+    "tests/stress/torch_programs.py",
     "tests/testing/test_check_torch.py",
 )
 QUICK_NOTEBOOK = "03_debugging.ipynb"
