@@ -481,3 +481,24 @@ def test_a_compiled_kernel_reads_its_shapes_while_thousands_of_others_come() -> 
         print(number > 4200, len(seen))
     """
     run_new_script((OPS, script), "True 1")
+
+
+def test_a_handler_that_calls_often_just_before_a_call_has_returned():
+    script = """
+        session = create()
+        session.run(None, {"x": x})
+        entered = []
+
+        def profile(frame, event, argument):
+            # Where a signal's handler may be called too: the call is over, and has not returned to C.
+            if event == "c_return" and argument.__name__ == "appendleft" and not entered:
+                entered.extend(session.run(None, {"x": x})[0].tolist() for _ in range(40))
+
+        sys.setprofile(profile)
+        result = session.run(None, {"x": x})[0].tolist()
+        sys.setprofile(None)
+        print(result, len(entered), session.run(None, {"x": x})[0].tolist())
+        print(set(map(tuple, entered)))
+    """
+    expected = "[1.0, 2.0, 3.0] 40 [1.0, 2.0, 3.0]\n{(1.0, 2.0, 3.0)}"
+    run_new_script((PYTHON_CALLS, OPS, script), expected)

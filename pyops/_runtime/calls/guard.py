@@ -102,7 +102,8 @@ while True:
         pool.appendleft(own)  # at the other end: whoever enters before the yield takes another one
     call = yield answer
     is_taken, answer = True, None
-    if len(pool) < {_SUSPENDED} or len(spares) < {_SPARES // 2}:
+    # A handler that enters before the yield, and calls often, gets near the one that has not yielded.
+    if len(pool) < {_SUSPENDED} or len(spares) < {_SPARES // 2} or pool[-4].__self__.gi_running:
         fill(pool)
     try:
         answer = target(call)
@@ -187,10 +188,11 @@ class Guard:
     def _fill(self, pool: deque[Any]) -> None:
         while len(self._spares) < _SPARES:
             self._spares.append(self._reporter.spare())
-        while len(pool) < _SUSPENDED:
+        while len(pool) < _SUSPENDED or any(send.__self__.gi_running for send in list(pool)[-4:]):
             generator = _serve(self._target, self._reporter, self._spares, pool, self._fill)
             next(generator)
             generator.send(generator.send)
+            pool.rotate(-1)  # to the end from which C code takes
 
 
 def packing(callback: Any, count: int) -> Callable[..., Any]:
