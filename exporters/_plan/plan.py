@@ -266,7 +266,7 @@ class Plan(Lowering):
         error = errors[0] if errors else no_translation_error(target)
         numbers = [item for item in node.all_input_nodes if isinstance(item.meta.get("val"), _NUMBERS)]
         if numbers and not isinstance(error, PyopsError):
-            raise inexpressible(node) from error
+            raise inexpressible(node) from None  # it names the line
         for other in errors[1:]:
             error.add_note(str(other))
         raise error

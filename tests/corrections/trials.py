@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -78,7 +79,9 @@ def difference(case: Case) -> str | None:
             if found:
                 return found
     except Exception as error:
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
+        # Without the folders of files, which are those of one machine.
+        message = re.sub(r"(?<!\S)/\S*/", "", str(error).strip().splitlines()[0])
+        return f"{type(error).__name__}: {message[:300]}"
     return None
 
 
