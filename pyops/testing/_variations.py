@@ -58,7 +58,7 @@ def cast(array: Array, dtype: DType) -> Array:
     if array.dtype.type.__module__ == "ml_dtypes":  # whose types cannot all be cast to each other
         array = array.astype(np.float32)
     if "int" in dtype.name:  # those of ml_dtypes have no kind
-        limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call]
+        limits = ml_dtypes.iinfo(dtype)  # type: ignore[no-untyped-call] # ml_dtypes has no types for it
         lowest, highest = int(limits.min), int(limits.max)
         numbers = array if array.dtype.kind in "iub" else np.nan_to_num(array.astype(np.float64))
         clipped = [min(max(int(item), lowest), highest) for item in numbers.flat]
