@@ -209,7 +209,8 @@ def is_due_to(error: BaseException | None, kind: type[BaseException]) -> bool:
 
 def on_unraisable(unraisable: Any) -> None:
     """Count what arrived where Python cannot raise it: in a finalizer of its own, but never in one of pyops."""
-    arrived_in_python = getattr(unraisable.object, "__module__", None) in ("_weakrefset", "asyncio.base_events", "threading")
+    of_python = "_weakrefset", "asyncio.base_events", "threading"
+    arrived_in_python = getattr(unraisable.object, "__module__", None) in of_python
     error, thread = unraisable.exc_value, threading.current_thread()
     if not arrived_in_python:
         problems.append(f"{unraisable.err_msg} {unraisable.object}: {''.join(traceback.format_exception(error))}")
