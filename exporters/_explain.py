@@ -13,8 +13,8 @@ from pyops._progress import progress
 from ._arguments import as_tuple, check_model, split_arguments
 from ._capture.calls import innermost, source_line, spell_place
 from ._capture.interception import target_of
-from ._capture.modes import Capture, check_capture, check_example
-from ._capture.preparation import Example, Model, prepared
+from ._capture.modes import Capture, check_capture
+from ._capture.preparation import Example, Model, check_example, prepared
 from ._finishing.finish import Finishing
 from ._lowering.explanations import causes, explain_error
 from ._pipeline import Request, capture_and_lower

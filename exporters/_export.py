@@ -15,10 +15,9 @@ from pyops.errors import warn
 
 from . import _pipeline as pipeline
 from ._arguments import as_tuple, check_model, split_arguments
-from ._capture.decisions import warn_of_decisions
-from ._capture.modes import Capture, check_capture, check_example
-from ._capture.preparation import Example, Model
-from ._capture.sources import random_calls
+from ._capture.calls import random_calls
+from ._capture.modes import Capture, check_capture
+from ._capture.preparation import Example, Model, check_example
 from ._finishing.finish import Finishing
 from ._finishing.opset_imports import check_custom_opsets
 from ._guards import guard
@@ -181,7 +180,6 @@ def export(
                 fill_missing=fill_missing,
             )
             program = pipeline.export(example, request)
-            warn_of_decisions(program.decisions)
             _warn_of_draws(program)
     if verified:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args

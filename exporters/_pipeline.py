@@ -12,7 +12,7 @@ import torch
 from pyops._progress import track
 from pyops.errors import PyopsError
 
-from ._capture.decisions import CaptureDecision, decision, record
+from ._capture.decisions import CaptureDecision, decision, record, warn_of_decisions
 from ._capture.failures import capture_failure, in_trace, is_capture_failure
 from ._capture.modes import Capture, Captured, captured, ways
 from ._capture.preparation import Example, prepared
@@ -90,10 +90,12 @@ def export(example: Example, request: Request) -> Program:
     program = Program(model, graph)
     record_strategy(program, lowered.captured.strategy)
     program.captured, program.unverified = lowered.captured.program, lowered.captured.unverified
-    program.fallbacks = fallbacks(lowered.plan.decisions)
+    if request.backends.torch:
+        program.fallbacks = fallbacks(lowered.plan.decisions)
     program.decisions = (*_enforced_sizes(program, example, lowered.conditions), *lowered.captured.decisions)
     if program.decisions:
         record(model, program.decisions)
+        warn_of_decisions(program.decisions)
     return program
 
 

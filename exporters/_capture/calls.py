@@ -21,7 +21,7 @@ from torch.fx.traceback import get_current_meta
 
 import pyops
 
-from .._torch_private.operators import OpOverload
+from .._torch_private.operators import OpOverload, is_random, schema_arguments
 
 _MARK = "pyops_call"
 
@@ -85,6 +85,29 @@ def source_line(node: Node) -> str:
 def place_of(node: Node) -> Place:
     """Return the file and the line of `source_line`; ``("", 0)`` if torch has none."""
     return _read_place(source_line(node))
+
+
+def random_calls(program: torch.export.ExportedProgram) -> list[str]:
+    """Return the calls of a captured program that draw random numbers, each with its line of the user's code."""
+    calls = [(str(node.target), source_line(node)) for _, node in call_nodes(program) if draws(node)]
+    return [" at ".join(filter(None, call)) for call in dict.fromkeys(calls)]
+
+
+def draws(node: Node) -> bool:
+    """Return whether a call draws random numbers; dropout in evaluation mode, or of all or nothing, does not."""
+    if not isinstance(node.target, OpOverload) or not is_random(node.target):
+        return False
+    given = arguments_of(node)
+    trains = given.get("train", given.get("training")) is not False
+    return trains and not any(given.get(name) in (0, 1) for name in ("p", "dropout", "dropout_p"))
+
+
+def arguments_of(node: Node) -> dict[str, Any]:
+    """Return the arguments of a call of an operator by name, defaults included."""
+    assert isinstance(node.target, OpOverload)
+    declared = schema_arguments(node.target)
+    given = dict(zip((item.name for item in declared), node.args, strict=False))
+    return {item.name: item.default for item in declared} | given | node.kwargs
 
 
 def calling_place() -> Place:

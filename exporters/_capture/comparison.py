@@ -20,12 +20,11 @@ from .._arguments import to_onnx_outputs
 from .._report import OutputComparison, compare, describe_differences
 from .._torch_private.operators import OpOverload, qualified_name
 from .._torch_private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves, unflatten
-from .calls import spell_place
+from .calls import random_calls, spell_place
 from .decisions import CaptureDecision
 from .failures import UnfaithfulError, summary
 from .preparation import Example, unchanged_attributes
 from .sizes import model_place
-from .sources import random_calls
 
 MOST_PARAMETERS = 100_000_000
 """The number of parameters above which a captured program is not compared with its model."""
@@ -78,6 +77,8 @@ def check_program(
         actual = _run_program(program, Interpreter if drafted else ProgramRun, args, kwargs)
     except Exception as error:  # torch may raise anything
         raise UnfaithfulError(f"the captured program fails where the model does not: {summary(error)}") from None
+    if len(expected) == len(actual) and all(map(_equal, expected, actual)):
+        return ""
     reports = compare(0, (), expected, actual, by="the captured program")
     wrong = [item for item in allow_rounding(reports, program, args, kwargs) if not item.ok]
     if not wrong:
@@ -89,6 +90,10 @@ def check_program(
         f"{describe_differences(wrong[:1])}, in {spell_place(model_place(model))}\n  "
         "verify=False exports it nevertheless"
     )
+
+
+def _equal(x: Array, y: Array) -> bool:
+    return x.dtype == y.dtype and np.array_equal(x, y)
 
 
 def allow_rounding(

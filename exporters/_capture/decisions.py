@@ -93,8 +93,6 @@ def decision(
 
 def warn_of_decisions(decisions: Sequence[CaptureDecision]) -> None:
     """Warn of what a capture fixed: one line per decision, equal ones only once, and only the first few of many."""
-    if not decisions:
-        return
     counts = Counter(map(repr, decisions))
     lines = [f"  {text}" + (f" ({count} times)" if count > 1 else "") for text, count in counts.items()]
     if len(lines) > _SHOWN:
@@ -115,9 +113,7 @@ def warn_of_decisions(decisions: Sequence[CaptureDecision]) -> None:
 
 def record(model: onnx_ir.Model, decisions: Iterable[CaptureDecision]) -> None:
     """Write decisions into the metadata of a model, each as a line of text."""
-    lines = "\n".join(map(repr, decisions))
-    if lines:
-        model.metadata_props[_KEY] = lines
+    model.metadata_props[_KEY] = "\n".join(map(repr, decisions))
 
 
 def spell_value(value: Any) -> str:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-import numpy as np
-import torch
 from torch.fx import Node
 
 from .._torch_private.capture import UncapturedError
 from .._torch_private.operators import HigherOrderOperator, OpOverload, qualified_name
-from .._torch_private.tracing import is_fake
-from .._torch_private.trees import flatten
 from ..errors import CaptureError, ExportError
 from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, source_line, spell_place
 
@@ -61,31 +55,6 @@ _BY_GRADIENTS = (
 
 class UnfaithfulError(CaptureError):
     """A captured program does not compute what the model does, or ONNX cannot express it; another capture may do."""
-
-
-def check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Raise CaptureError if a model does not take the example arguments, or no capture supports them."""
-    if any(isinstance(leaf, np.ndarray) for leaf in flatten((args, dict(kwargs)))):
-        raise CaptureError("the example arguments contain a NumPy array; pass torch.from_numpy(array)")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise CaptureError("no capture takes a whole ScriptModule; pass the module it was made of, or dynamo=False")
-    quantized = [vars(item) for item in model.modules() if type(item).__module__.startswith("torch.ao.nn.quantized")]
-    if any(isinstance(value, torch.ScriptObject) for attributes in quantized for value in attributes.values()):
-        raise CaptureError("no capture takes quantized modules; export the float model, and quantize the exported one")
-    signature = inspect.signature(model.forward)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        raise CaptureError(f"the model's forward{signature} does not take the example arguments: {error}") from None
-
-
-def check_constants(program: torch.export.ExportedProgram) -> None:
-    """Raise CaptureError if a captured program has a constant without values, on which torch would crash."""
-    names = program.graph_signature.inputs_to_lifted_tensor_constants
-    for node in program.graph.nodes:
-        constant = program.constants.get(names.get(node.name, ""))
-        if isinstance(constant, torch.Tensor) and is_fake(constant):
-            raise lost(node)
 
 
 def lost(node: Node) -> CaptureError:

@@ -25,7 +25,6 @@ from .._torch_private.trees import replace_leaves, tensor_leaves
 from .calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
 from .failures import packed
 from .questions import QUESTIONS
-from .sizes import SizeCondition, recorded_conditions
 
 
 class Interception(TorchFunctionMode):
@@ -46,14 +45,11 @@ class Interception(TorchFunctionMode):
         """Whether a call was replaced."""
         self.unanswered: list[tuple[BaseException, Place]] = []
         """What torch raised because it does not know the values of a tensor, and where it was asked for them."""
-        self.conditions: dict[SizeCondition, None] = {}
-        """The conditions on sizes that held in the last capture."""
         self._entered = ExitStack()
 
     def __enter__(self) -> Self:
         self._entered.enter_context(failed_evaluations(self._record))
         self._entered.enter_context(script_calls(_annotations))
-        self.conditions = self._entered.enter_context(recorded_conditions())
         super().__enter__()  # type: ignore[no-untyped-call] # torch has no types for it
         return self
 

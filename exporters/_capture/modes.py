@@ -15,16 +15,16 @@ from pyops._progress import step
 from .._torch_private.capture import Strategy, UncapturedError, by_strategy, draft_failures
 from .._torch_private.gradients import below_autograd
 from .._torch_private.patching import quiet
-from .._torch_private.tracing import asked_conditions
+from .._torch_private.tracing import asked_conditions, is_fake
 from ..errors import ExportError
 from .calls import Place, calling_place
 from .comparison import check_program
 from .decisions import CaptureDecision, Kind, decision
-from .failures import check_answers, check_arguments, check_constants, differentiates
+from .failures import check_answers, differentiates, lost
 from .interception import Interception
 from .known_state import known_state
 from .preparation import Example, Model, unchanged
-from .sizes import SizeCondition, check_dynamic_shapes, model_place
+from .sizes import SizeCondition, model_place, recorded_conditions
 from .sources import expression_sources
 from .trace import trace
 
@@ -78,13 +78,6 @@ def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool 
             f'capture="{capture}" captures a torch.nn.Module, and this model is an ExportedProgram already; pass the '
             "module, or leave out capture="
         )
-
-
-def check_example(example: Example) -> None:
-    """Raise ExportError if a module does not take the example arguments, or `dynamic_shapes` does not match them."""
-    if isinstance(example.model, torch.nn.Module):
-        check_arguments(example.model, example.args, example.kwargs)
-        check_dynamic_shapes(example.model, example.args, example.kwargs, example.dynamic_shapes)
 
 
 @dataclass(frozen=True)
@@ -161,11 +154,20 @@ def captured(way: Way, example: Example, compared: bool) -> Captured:
 def _checked(way: Way, example: Example, compared: bool) -> Captured:
     with unchanged(example):
         found = way.capture(example)
-    check_constants(found.program)
+    _check_constants(found.program)
     if way.capture is _drafted:  # compared already
         return found
     reason = check_program(found.program, example, found.decisions) if compared else "verify=False"
     return replace(found, unverified=reason)
+
+
+def _check_constants(program: torch.export.ExportedProgram) -> None:
+    """Raise CaptureError if a captured program has a constant without values, on which torch would crash."""
+    names = program.graph_signature.inputs_to_lifted_tensor_constants
+    for node in program.graph.nodes:
+        constant = program.constants.get(names.get(node.name, ""))
+        if isinstance(constant, torch.Tensor) and is_fake(constant):
+            raise lost(node)
 
 
 def _given(example: Example) -> Captured:
@@ -190,13 +192,14 @@ def _by_torch(example: Example, *strategies: Strategy, replacing: bool = False) 
     failure: UncapturedError | None = None
     for strategy in strategies:
         try:
-            with Interception(replacing) as mode:
+            with recorded_conditions() as asked, Interception(replacing) as mode:
                 program = by_strategy(strategy, *example.of_torch, example.verbose)
         except UncapturedError as error:
             failure = failure or error
             continue
-        check_answers(mode.unanswered)
-        return Captured(program, (), tuple(mode.conditions), mode.replaced, strategy)
+        if mode.unanswered:
+            check_answers(mode.unanswered)
+        return Captured(program, (), tuple(asked), mode.replaced, strategy)
     assert failure is not None
     raise failure
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from .._torch_private.operators import OpOverload
 from .._torch_private.tracing import is_fake, unvalidated_distributions
-from .._torch_private.trees import registering, replace_leaves, tensor_leaves
+from .._torch_private.trees import flatten, registering, replace_leaves, tensor_leaves
+from ..errors import CaptureError
+from .sizes import check_dynamic_shapes
 
 Model = torch.nn.Module | torch.export.ExportedProgram
 
@@ -40,6 +44,29 @@ class Example:
     def of_torch(self) -> tuple[Any, tuple[Any, ...], dict[str, Any], Any]:
         """Return what ``torch.export.export`` takes."""
         return self.model, self.args, self.kwargs, self.dynamic_shapes
+
+
+def check_example(example: Example) -> None:
+    """Raise ExportError if a module does not take the example arguments, or `dynamic_shapes` does not match them."""
+    if isinstance(example.model, torch.nn.Module):
+        _check_arguments(example.model, example.args, example.kwargs)
+        check_dynamic_shapes(example.model, example.args, example.kwargs, example.dynamic_shapes)
+
+
+def _check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raise CaptureError if a model does not take the example arguments, or no capture supports them."""
+    if any(isinstance(leaf, np.ndarray) for leaf in flatten((args, dict(kwargs)))):
+        raise CaptureError("the example arguments contain a NumPy array; pass torch.from_numpy(array)")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise CaptureError("no capture takes a whole ScriptModule; pass the module it was made of, or dynamo=False")
+    quantized = [vars(item) for item in model.modules() if type(item).__module__.startswith("torch.ao.nn.quantized")]
+    if any(isinstance(value, torch.ScriptObject) for attributes in quantized for value in attributes.values()):
+        raise CaptureError("no capture takes quantized modules; export the float model, and quantize the exported one")
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise CaptureError(f"the model's forward{signature} does not take the example arguments: {error}") from None
 
 
 @contextmanager

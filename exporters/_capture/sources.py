@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind
 from torch.fx import Graph, Node
 
-from .._torch_private.operators import OpOverload, aliased_names, is_random, qualified_name, schema_arguments
-from .calls import call_nodes, source_line
+from .._torch_private.operators import OpOverload, aliased_names, qualified_name
+from .calls import arguments_of, draws
 from .decisions import Source
 
 _ORDER: tuple[Source, ...] = ("inputs", "random", "state")
@@ -41,28 +40,13 @@ def sources(graph: Graph, inputs: Sequence[Source | None]) -> dict[Node, Source 
         own = found[memory[node]]
         if node.op == "placeholder":
             own |= {source for source in [next(given)] if source}
-        elif _draws(node):
+        elif draws(node):
             own.add("random")
         for item in node.all_input_nodes:
             own |= found[memory[item]]
         for item in aliased[1:]:
             found[memory[item]] |= own
     return {node: _strongest(found[memory[node]]) for node in graph.nodes}
-
-
-def random_calls(program: torch.export.ExportedProgram) -> list[str]:
-    """Return the calls of a captured program that draw random numbers, each with its line of the user's code."""
-    calls = [(str(node.target), source_line(node)) for _, node in call_nodes(program) if _draws(node)]
-    return [" at ".join(filter(None, call)) for call in dict.fromkeys(calls)]
-
-
-def _draws(node: Node) -> bool:
-    """Return whether a call draws random numbers; dropout in evaluation mode, or of all or nothing, does not."""
-    if not isinstance(node.target, OpOverload) or not is_random(node.target):
-        return False
-    given = _arguments(node.target, node)
-    trains = given.get("train", given.get("training")) is not False
-    return trains and not any(given.get(name) in (0, 1) for name in ("p", "dropout", "dropout_p"))
 
 
 def expression_sources(program: torch.export.ExportedProgram, expressions: Iterable[str]) -> list[Source | None]:
@@ -93,14 +77,7 @@ def _aliased(node: Node) -> list[Node]:
     """Return the arguments of a call that it writes to, or whose memory its result shares."""
     if not isinstance(node.target, OpOverload):
         return node.all_input_nodes[:1] if node.op == "call_function" else []  # a getitem of several results
-    arguments = _arguments(node.target, node)
+    arguments = arguments_of(node)
     values = [arguments[name] for name in aliased_names(node.target)]
     flat = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])]
     return [item for item in flat if isinstance(item, Node)]
-
-
-def _arguments(target: OpOverload, node: Node) -> dict[str, Any]:
-    """Return the arguments of a call by name, defaults included."""
-    declared = schema_arguments(target)
-    given = dict(zip((item.name for item in declared), node.args, strict=False))
-    return {item.name: item.default for item in declared} | given | node.kwargs
