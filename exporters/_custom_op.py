@@ -21,10 +21,9 @@ from pyops.errors import InputError
 
 from ._lowering import translations
 from ._lowering.nodes import emit, symbolic_message
-from ._torch.operators import find_overload, overloads
 from ._torch.schema import check_name, torch_schema
 from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
-from ._torch_private.operators import call_instead, explain_refusals, forget_schema
+from ._torch_private.operators import call_instead, explain_refusals, find_overload, forget_schema, overloads
 from .errors import ExportError
 
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}

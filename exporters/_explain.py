@@ -16,15 +16,14 @@ from ._capture.interception import target_of
 from ._capture.modes import Capture, check_capture
 from ._capture.preparation import Example, Model, check_example, prepared
 from ._finishing.finish import Finishing
-from ._lowering.explanations import causes, explain_error
+from ._lowering.explanations import explain_error
 from ._pipeline import Request, capture_and_lower
-from ._plan.decision import Decision
-from ._plan.obstacles import functional_operator
 from ._plan.plan import Backends, Plan
+from ._plan.reasons import Decision, functional_operator
 from ._report import By, OperatorSupport, SupportReport
 from ._torch_private.operators import qualified_name
 from ._torch_private.patching import one_at_a_time, quiet
-from .errors import CaptureError
+from .errors import CaptureError, causes
 
 _RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "nothing")
 

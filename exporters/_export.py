@@ -18,8 +18,7 @@ from ._arguments import as_tuple, check_model, split_arguments
 from ._capture.calls import random_calls
 from ._capture.modes import Capture, check_capture
 from ._capture.preparation import Example, Model, check_example
-from ._finishing.finish import Finishing
-from ._finishing.opset_imports import check_custom_opsets
+from ._finishing.finish import Finishing, check_custom_opsets
 from ._guards import guard
 from ._plan.plan import Backends
 from ._program import Program

@@ -30,10 +30,10 @@ from ._lowering.emission import Emission
 from ._lowering.explanations import unwrapped
 from ._lowering.lower import lower
 from ._plan import checking
-from ._plan.decision import Finding, fallbacks
 from ._plan.plan import Backends, Plan
+from ._plan.reasons import Finding, fallbacks
 from ._program import Program
-from ._torch_private.capture import record_strategy
+from ._torch_private.exporter import record_strategy
 from .errors import CaptureError, NoTranslationError
 
 
@@ -90,8 +90,7 @@ def export(example: Example, request: Request) -> Program:
     program = Program(model, graph)
     record_strategy(program, lowered.captured.strategy)
     program.captured, program.unverified = lowered.captured.program, lowered.captured.unverified
-    if request.backends.torch:
-        program.fallbacks = fallbacks(lowered.plan.decisions)
+    program.fallbacks = fallbacks(lowered.plan.decisions)
     program.decisions = (*_enforced_sizes(program, example, lowered.conditions), *lowered.captured.decisions)
     if program.decisions:
         record(model, program.decisions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyops.errors import PyopsError
 
 
@@ -40,3 +42,12 @@ class CaptureWarning(UserWarning):
     >>> with warnings.catch_warnings():
     ...     warnings.simplefilter("error", exporters.CaptureWarning)
     """
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and its causes, the outermost first."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

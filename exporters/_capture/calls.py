@@ -40,7 +40,7 @@ _STANDARD = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstd
 _OWN = (f"{Path(__file__).parents[1]}/", f"{Path(pyops.__file__).parent}/")
 # The frames outside these belong to the code that called the export, not to the model.
 TRACE = f"{Path(__file__).parent}/trace.py"
-ENTRIES = (f"{Path(__file__).parents[1]}/_torch_private/capture.py", TRACE)
+ENTRIES = (f"{Path(__file__).parents[1]}/_torch_private/exporter.py", TRACE)
 
 Place = tuple[str, int]
 """A file and a line."""

@@ -1,6 +1,6 @@
 """What a capture fixed: branches, numbers, sizes and values that Python code read, each with its line.
 
-They are found in `trace`, `modes` (those of a draft export), `known_state` and `sizes`.
+They are found in `trace`, `modes` (those of a draft export), `questions` and `sizes`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from pyops.errors import warn
 
-from .._torch_private.tracing import is_fake
+from .._torch_private.capture import is_fake
 from ..errors import CaptureWarning
 
 Kind = Literal["branch", "number", "size", "values"]

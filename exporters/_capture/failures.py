@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from torch.fx import Node
 
-from .._torch_private.capture import UncapturedError
+from .._torch_private.exporter import UncapturedError
 from .._torch_private.operators import HigherOrderOperator, OpOverload, qualified_name
-from ..errors import CaptureError, ExportError
+from ..errors import CaptureError, ExportError, causes
 from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, source_line, spell_place
 
 _LONGEST = 300
@@ -102,12 +102,12 @@ def packed() -> CaptureError:
 
 def is_capture_failure(error: BaseException) -> bool:
     """Return whether an export failed because the model could not be captured."""
-    return any(isinstance(item, (UncapturedError, UnfaithfulError)) for item in chain(error))
+    return any(isinstance(item, (UncapturedError, UnfaithfulError)) for item in causes(error))
 
 
 def in_trace(error: BaseException) -> bool:
     """Return whether an exception was raised while a model was traced."""
-    return any(frame.filename == TRACE for item in chain(error) for frame in traceback.extract_tb(item.__traceback__))
+    return any(frame.filename == TRACE for item in causes(error) for frame in traceback.extract_tb(item.__traceback__))
 
 
 def capture_failure(error: BaseException, capture: str) -> CaptureError:
@@ -115,7 +115,7 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
 
     Its cause is the exception that stopped the capture, without torch's wrappers, which print whole graphs.
     """
-    errors = list(chain(error))
+    errors = list(causes(error))
     own = [item for item in errors if item.__traceback__ and not isinstance(item, UncapturedError)]
     root = next((item for item in reversed(own) if not isinstance(item, ExportError)), errors[-1])
     explained = next((str(item) for item in errors if isinstance(item, ExportError)), None)
@@ -133,16 +133,7 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
 
 def differentiates(error: BaseException) -> bool:
     """Return whether a capture failed because the model computes gradients itself, or may have."""
-    return any(mark in str(item) for item in chain(error) for mark in _BY_GRADIENTS)
-
-
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and its causes, the outermost first."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return any(mark in str(item) for item in causes(error) for mark in _BY_GRADIENTS)
 
 
 def frames(error: BaseException) -> list[traceback.FrameSummary]:

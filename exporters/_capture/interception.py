@@ -18,9 +18,8 @@ from torch.fx.traceback import annotate, preserve_node_meta
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from .._torch.operators import find_overload
-from .._torch_private.operators import OpOverload, promise, qualified_name, schema_arguments, spell
-from .._torch_private.tracing import failed_evaluations, script_calls
+from .._torch_private.capture import failed_evaluations, script_calls
+from .._torch_private.operators import OpOverload, find_overload, promise, qualified_name, schema_arguments, spell
 from .._torch_private.trees import replace_leaves, tensor_leaves
 from .calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
 from .failures import packed

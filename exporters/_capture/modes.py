@@ -12,18 +12,18 @@ import torch
 
 from pyops._progress import step
 
-from .._torch_private.capture import Strategy, UncapturedError, by_strategy, draft_failures
+from .._torch_private.capture import asked_conditions, is_fake
+from .._torch_private.exporter import Strategy, UncapturedError, by_strategy, draft_failures
 from .._torch_private.gradients import below_autograd
 from .._torch_private.patching import quiet
-from .._torch_private.tracing import asked_conditions, is_fake
 from ..errors import ExportError
 from .calls import Place, calling_place
 from .comparison import check_program
 from .decisions import CaptureDecision, Kind, decision
 from .failures import check_answers, differentiates, lost
 from .interception import Interception
-from .known_state import known_state
 from .preparation import Example, Model, unchanged
+from .questions import known_state
 from .sizes import SizeCondition, model_place, recorded_conditions
 from .sources import expression_sources
 from .trace import trace

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from .._torch_private.capture import is_fake, unvalidated_distributions
 from .._torch_private.operators import OpOverload
-from .._torch_private.tracing import is_fake, unvalidated_distributions
 from .._torch_private.trees import flatten, registering, replace_leaves, tensor_leaves
 from ..errors import CaptureError
 from .sizes import check_dynamic_shapes

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .._torch_private.tracing import asked_sizes, traced_frames
+from .._torch_private.capture import asked_sizes, traced_frames
 from .._torch_private.trees import children, flatten, registering, unflatten
 from ..errors import CaptureError, ExportError
 from .calls import Place, calling_place, definition_place, in_torch, innermost

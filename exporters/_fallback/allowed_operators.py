@@ -70,8 +70,8 @@ _DENSE = {
 }  # fmt: skip
 
 
-def refusal(overload: OpOverload, namespaces: set[str]) -> str:
-    """Return why a model may not name the operator in a process that registered `namespaces`, or ``""`` if it may."""
+def reason_against(overload: OpOverload, namespaces: set[str]) -> str:
+    """Return why a model may not name an operator in a process that registered `namespaces`; ``""`` if it may."""
     whole, _, kind = qualified_name(overload).partition(".")
     namespace, _, name = whole.partition("::")
     if namespace not in namespaces:

@@ -22,9 +22,8 @@ from pyops._schema.signature import Input, Output, Signature, TypeParameter
 from pyops.errors import InputError, ModelError, OutputError
 
 from .._lowering.nodes import emit
-from .._torch.operators import overloads
 from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, numpy_dtype, sharing_tensor
-from .._torch_private.operators import OpOverload, qualified_name, schema_arguments, spell
+from .._torch_private.operators import OpOverload, overloads, qualified_name, schema_arguments, spell
 from .._torch_private.trees import flatten, present_leaves
 from ..errors import ExportError
 from . import allowed_operators, argument_checks, calls
@@ -93,9 +92,9 @@ class _NamespaceProvider:
 
     def provide(self, name: str) -> Op[..., Any]:
         found = self._overloads(name)
-        targets = {overload_name(overload): overload for overload, why in found if not why}
+        targets = {overload_name(overload): overload for overload, reason in found if not reason}
         if not targets:
-            reasons = dict.fromkeys(why for _, why in found)
+            reasons = dict.fromkeys(reason for _, reason in found)
             raise ModelError(
                 "; ".join(reasons) or f"torch {torch.__version__} has no operator {self.namespace}::{name}"
             )
@@ -113,7 +112,7 @@ class _NamespaceProvider:
             found = overloads(f"{self.namespace}::{name}")
         except ExportError:
             return []
-        return [(overload, allowed_operators.refusal(overload, {self.namespace})) for overload in found]
+        return [(overload, allowed_operators.reason_against(overload, {self.namespace})) for overload in found]
 
 
 def overload_name(overload: OpOverload) -> str:

@@ -11,8 +11,7 @@ import onnx_ir
 import torch
 
 from .._lowering.translations import functional_overloads
-from .._torch.operators import as_exported, find_overload
-from .._torch_private.operators import qualified_name, schema_arguments
+from .._torch_private.operators import as_exported, find_overload, qualified_name, schema_arguments
 from .complex_numbers import absolute, parts, truth
 from .table import lower, lower_complex, rows
 from .values import (

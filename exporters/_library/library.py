@@ -7,15 +7,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import torch
+
 from pyops._ops.op import Op
 from pyops.errors import PyopsError
 
 from .._lowering.op_translation import check_returned
 from .._lowering.translations import no_translation_error, registered, registration_of
 from .._report import By
-from .._torch.operators import as_exported, find_overload, is_native, overloads
 from .._torch_private.exporter import own_translation
-from .._torch_private.operators import OpOverload, qualified_name, schema_arguments
+from .._torch_private.operators import (
+    OpOverload,
+    as_exported,
+    can_decompose,
+    find_overload,
+    overloads,
+    packet,
+    qualified_name,
+    schema_arguments,
+)
 from .._torch_private.trees import flatten
 from ..errors import NoTranslationError
 from . import (  # noqa: F401
@@ -33,7 +43,7 @@ from . import (  # noqa: F401
     precision,
     statistics,
 )
-from .table import Row, awaited, complex_rows, enter_awaited, rows
+from .table import Row, awaited, complex_rows, rows
 from .values import Pairs
 
 
@@ -84,8 +94,8 @@ def source_name(source: Any) -> str:
 
 def targets() -> frozenset[OpOverload]:
     """Return the operators that the library translates and torch's exporter does not, or translates wrongly."""
-    if awaited:
-        enter_awaited()
+    for torch_op in [name for name in awaited if packet(name.partition(".")[0])]:
+        awaited.pop(torch_op)()
     return _targets(len(rows))
 
 
@@ -94,8 +104,19 @@ def _targets(_: int) -> frozenset[OpOverload]:
     """Return the operators; the argument, the number of rows, makes the cache notice new rows."""
     found = {find_overload(name): row for name, row in rows.items()}
     return frozenset(
-        target for target, row in found.items() if target is not None and (row.replaces or not is_native(target))
+        target for target, row in found.items() if target is not None and (row.replaces or not _is_native(target))
     )
+
+
+def _is_native(target: OpOverload) -> bool:
+    """Return whether torch's exporter translates or decomposes an operator."""
+    return can_decompose(target) or target in _decompositions() or own_translation(target) is not None
+
+
+@functools.cache
+def _decompositions() -> frozenset[object]:
+    # Cached because reading the table searches all of torch, for operators that can_decompose knows anyway.
+    return frozenset(torch.export.default_decompositions())
 
 
 def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Callable[..., Any]]:

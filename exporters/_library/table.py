@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -50,6 +49,7 @@ complex_rows: dict[str, Row] = {}
 """The rows for calls with complex tensors."""
 
 awaited: dict[str, Callable[[], None]] = {}
+"""What adds rows, by the name of an operator of a package that was not imported yet when `lower` was called."""
 
 absent: list[str] = []
 """Names of operators with a row that the installed torch does not have, because a release dropped them."""
@@ -98,14 +98,6 @@ def _row(registration: Registration, takes_complex: bool, replaces: bool | str) 
     if isinstance(replaces, bool):
         return Row(registration, takes_complex, replaces)
     return Row(registration, takes_complex, release(torch.__version__) <= release(replaces), replaces)
-
-
-def enter_awaited() -> None:
-    """Add rows for operators of packages that were not imported yet when `lower` was called."""
-    for torch_op, enter in list(awaited.items()):
-        with contextlib.suppress(NoOperatorError):
-            enter()
-            del awaited[torch_op]
 
 
 def lower_complex(torch_op: str, *, replaces: bool | str = False) -> Callable[[F], F]:

@@ -14,9 +14,9 @@ import onnx_ir
 import torch
 
 from .._lowering.nodes import opset
-from .._torch.operators import find_overload
 from .._torch.tensors import numpy_dtype, torch_dtype
 from .._torch_private.exporter import own_translation
+from .._torch_private.operators import find_overload
 
 # torch's exporter converts these nodes to the requested opset.
 onnx_ops = opset("", 18)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeGuard
 
 from pyops.errors import PyopsError
 
-from .._torch.operators import find_overload
-from .._torch_private.operators import OpOverload, qualified_name
-from ..errors import ExportError, NoTranslationError
+from .._torch_private.operators import OpOverload, find_overload, qualified_name
+from ..errors import ExportError, NoTranslationError, causes
 from .nodes import symbolic_message
 from .translations import raised_by_translation
 
@@ -33,16 +32,6 @@ def explain_error(error: BaseException) -> ExportError | None:
 
 def _is_of_translation(error: BaseException) -> TypeGuard[Exception]:
     return isinstance(error, Exception) and raised_by_translation(error)
-
-
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and its causes, the outermost first."""
-    # An exception that was raised again may be its own context.
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def unwrapped(error: Exception) -> Exception:

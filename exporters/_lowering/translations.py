@@ -10,8 +10,15 @@ from typing import Any, TypeVar, overload
 from pyops._ops.op import Op
 from pyops._schema.node import add_note
 
-from .._torch.operators import find_overload, overloads
-from .._torch_private.operators import OpOverload, is_mutable, qualified_name, schema_arguments, spell
+from .._torch_private.operators import (
+    OpOverload,
+    find_overload,
+    is_mutable,
+    overloads,
+    qualified_name,
+    schema_arguments,
+    spell,
+)
 from ..errors import ExportError, NoTranslationError
 from .op_translation import called_as_nodes, op_translation
 from .opset_check import checking_older_nodes

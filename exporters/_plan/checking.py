@@ -22,16 +22,16 @@ from .._capture.failures import summary
 from .._capture.interception import target_of
 from .._capture.preparation import Example
 from .._fallback import allowed_operators
-from .._lowering.explanations import causes
 from .._report import OutputComparison, compare
 from .._torch.single_call import SingleCall, Tensors
 from .._torch.tensors import as_onnx_array
 from .._torch_private.operators import OpOverload
 from .._torch_private.trees import flatten, replace_leaves
-from .decision import Finding
-from .functional import functional_graph
-from .obstacles import is_constant, refusal
+from ..errors import causes
+from . import reasons
 from .plan import Plan
+from .reasons import Finding, is_constant
+from .rewriting import functional_graph
 
 Place = tuple[str, OpOverload]
 """The name of a captured call, and the operator that is called there once the graph is functional."""
@@ -113,7 +113,7 @@ def _is_checked(node: torch.fx.Node) -> bool:
     """Return whether a call's translation is verified; among constants, only complex ones may be translated wrongly."""
     if is_constant(node):
         return bool(node.meta["val"].is_complex())
-    return target_of(node) is node.target and not refusal(node, target_of(node))
+    return target_of(node) is node.target and not reasons.against_fallback(node, target_of(node))
 
 
 class _Recorder(ProgramRun):

@@ -15,7 +15,7 @@ from .._lowering.nodes import opset
 from .._torch.tensors import as_onnx_array
 from .._torch_private.exporter import set_type
 from .._torch_private.trees import present_leaves
-from .obstacles import tensor_obstacle
+from . import reasons
 
 
 def emit_constant(node: Node) -> Any:
@@ -30,7 +30,7 @@ def emit_placeholder(node: Node) -> Any:
     count = max(1, len(present_leaves(value)))
     called = opset("unsupported").Call(_outputs=count)
     outputs = [called] if count == 1 else called
-    for output in outputs if tensor_obstacle(value) else ():
+    for output in outputs if reasons.against_value(value) else ():
         output.dtype = onnx_ir.DataType.UNDEFINED  # otherwise torch's exporter looks up a type, and finds none
     return called if value is None else results(value, iter(outputs))
 

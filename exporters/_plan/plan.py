@@ -28,7 +28,7 @@ from .._library import library
 from .._library.elementwise import floor_of_quotient
 from .._library.library import Answer, source_name
 from .._library.table import Row
-from .._lowering.explanations import causes, explain_error, untranslated
+from .._lowering.explanations import explain_error, untranslated
 from .._lowering.translations import no_translation_error, registered, registration_of
 from .._report import By
 from .._torch_private.exporter import Exporter, Lowering, RepeatedError, undo_on_failure
@@ -40,14 +40,13 @@ from .._torch_private.operators import (
     schema_arguments,
 )
 from .._torch_private.trees import present_leaves
-from ..errors import NoTranslationError
-from .decision import Decision, Finding
+from ..errors import NoTranslationError, causes
+from . import reasons
 from .emission import emit_constant, emit_placeholder, is_sequence, of_number, results, with_pairs
-from .functional import functional_graph, return_tensors
-from .obstacles import functional_operator, has_complex_input, is_constant, obstacle, refusal, tensor_obstacle
-from .strides import take_strides_of_values
+from .reasons import Decision, Finding, functional_operator, has_complex_input, is_constant
+from .rewriting import functional_graph, return_tensors, take_strides_of_values
 
-LACKING = "torch's exporter has no translation"
+NO_TRANSLATION = "torch's exporter has no translation"
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Plan(Lowering):
                 return found
             if not self._explaining:
                 raise inexpressible(node)
-            return self._unsupported(node, LACKING)
+            return self._unsupported(node, NO_TRANSLATION)
         return functools.partial(self._translate, node, list(self._answers(node, exporter)))
 
     def _missing(self, program: torch.export.ExportedProgram, exporter: Exporter) -> dict[OpOverload, str]:
@@ -137,7 +136,7 @@ class Plan(Lowering):
                 continue
             whole = self._whole_of(node)
             if whole is not None:
-                found.setdefault(whole, self._lacking(node, whole))
+                found.setdefault(whole, self._reason_to_keep(node, whole))
         return found
 
     def _has_answer(self, node: Node, exporter: Exporter) -> bool:
@@ -159,8 +158,8 @@ class Plan(Lowering):
 
     def _can_be_whole(self, call: Node, target: OpOverload) -> bool:
         if self._row(call, target) is not None or is_constant(call):
-            return not obstacle(call)
-        return self.backends.torch and not refusal(call, target)
+            return not reasons.against_node(call)
+        return self.backends.torch and not reasons.against_fallback(call, target)
 
     def _stopping(self, error: Exception) -> dict[OpOverload, str]:
         """Return the operator at whose call torch's decomposition fails, if it can be kept whole.
@@ -188,11 +187,12 @@ class Plan(Lowering):
             ) from error
         return {}
 
-    def _lacking(self, part: Node, whole: OpOverload) -> str:
+    def _reason_to_keep(self, part: Node, whole: OpOverload) -> str:
         name = qualified_name(part.target) if isinstance(part.target, OpOverload) else str(part.target)
         # For prims::sin of aten::sin: naming the primitive would not help the user.
         known = name.partition("::")[2] == qualified_name(whole).partition("::")[2]
-        return LACKING if known else f"torch decomposes it into {name}, for which its exporter has no translation"
+        reason = f"torch decomposes it into {name}, for which its exporter has no translation"
+        return NO_TRANSLATION if known else reason
 
     def _row(self, node: Node, target: OpOverload) -> Row | None:
         """Return the row of the kernel library for a call, or None."""
@@ -200,7 +200,7 @@ class Plan(Lowering):
 
     def _answers(self, node: Node, exporter: Exporter) -> Iterator[Answer]:
         """Yield what may translate a call, in the order in which it is tried."""
-        if tensor_obstacle(node.meta.get("val")):
+        if reasons.against_value(node.meta.get("val")):
             return
         target, row = target_of(node), self._row(node, target_of(node))
         finding = self.findings.get((mark_of(node), target))
@@ -220,7 +220,7 @@ class Plan(Lowering):
             yield Answer("kernel", "ops of pyops.kernels", self._by_kernel(node, target))
         if is_constant(node):
             yield Answer("torch", "it is a constant of the model", lambda *_, **__: emit_constant(node))
-        elif self.backends.torch and not refusal(node, target):
+        elif self.backends.torch and not reasons.against_fallback(node, target):
             yield Answer("fallback", finding.reason if finding else "", self._by_torch(node, target))
 
     def _translate(self, node: Node, answers: list[Answer], /, *args: Any, **kwargs: Any) -> Any:
@@ -243,7 +243,7 @@ class Plan(Lowering):
             if result is not NotImplemented:
                 reason = answer.reason
                 if answer.by == "fallback" and not reason:
-                    reason = self._whole.get(target) or ("torch's exporter fails at it" if errors else LACKING)
+                    reason = self._whole.get(target) or ("torch's exporter fails at it" if errors else NO_TRANSLATION)
                 self._decide(node, answer.by, reason)
                 return result
         return self._give_up(node, errors)(*args, **kwargs)
@@ -255,13 +255,13 @@ class Plan(Lowering):
         if whole is not None:
             self._whole[whole] = f"torch decomposes it into {qualified_name(target)}, at which its exporter fails"
             raise RepeatedError
-        why = refusal(node, target) if self.backends.torch else ""
+        reason = reasons.against_fallback(node, target) if self.backends.torch else ""
         if self._explaining:
-            return self._unsupported(node, f"{LACKING}, and it cannot fall back: {why}")
-        if why:
+            return self._unsupported(node, f"{NO_TRANSLATION}, and it cannot fall back: {reason}")
+        if reason:
             called = qualified_name(target_of(self.calls.get(mark_of(node), node)))
             raise NoTranslationError(
-                f"{called} cannot fall back: {why} ({source_line(node)}); register a translation, or change that line"
+                f"{called} cannot fall back: {reason} ({source_line(node)}); register a translation, or change the line"
             )
         error = errors[0] if errors else no_translation_error(target)
         numbers = [item for item in node.all_input_nodes if isinstance(item.meta.get("val"), _NUMBERS)]

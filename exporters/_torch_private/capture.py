@@ -1,92 +1,136 @@
-"""Capture of a model by ``torch.export``, as torch's exporter calls it."""
+"""What captures of a model by ``torch.export`` evaluate, and what they may run."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
+from torch.fx.traceback import annotate, preserve_node_meta
 
-from .guard import guarded
-from .patching import replaced
+from .patching import guarded, private, replaced
 
-Strategy = Literal["NonStrict", "Strict", "DraftExport"]
-"""By Python code on fake tensors, by TorchDynamo, or by Python code on fake and real tensors."""
-
-
-class UncapturedError(Exception):
-    """A way of capturing failed; the cause is what torch or the model's code raised."""
-
-
-@guarded("torch.onnx._internal.exporter._capture_strategies.CaptureStrategy")
-def by_strategy(
-    strategy: Strategy,
-    model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    dynamic_shapes: Any,
-    verbose: bool,
-) -> torch.export.ExportedProgram:
-    """Capture a model by a strategy of torch's exporter.
-
-    Raises
-    ------
-    UncapturedError
-        torch or the model's code raises an exception.
-    """
-    from torch.onnx._internal.exporter import _capture_strategies, _dynamic_shapes, _flags
-
-    run = getattr(_capture_strategies, f"TorchExport{strategy}Strategy")(verbose=verbose)
-    shapes, _ = _dynamic_shapes.convert_str_to_export_dim(dynamic_shapes)
-    exporting = _flags.set_onnx_exporting_flag(run.__call__)  # the model's code may ask whether it is exported
-    with _closed_logs(), warnings.catch_warnings():
-        # torch itself asks for the gradient of a tensor that autograd computed.
-        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor", UserWarning)
-        result = exporting(model, args, kwargs, shapes)
-    program: torch.export.ExportedProgram | None = result.exported_program
-    if program is None:
-        raise UncapturedError(f"torch.export fails: {result.exception}") from result.exception
-    return program
-
-
-@guarded("ONNXProgram._capture_strategy")
-def record_strategy(program: torch.onnx.ONNXProgram, strategy: Strategy) -> None:
-    """Record by which strategy a model was captured, for ``torch.onnx.testing.assert_onnx_program``."""
-    assert hasattr(program, "_capture_strategy")
-    program._capture_strategy = f"TorchExport{strategy}Strategy"
+_EVALUATE = "torch.fx.experimental.sym_node.SymNode.evaluate"
 
 
 @contextmanager
-def _closed_logs() -> Iterator[None]:
-    """Context manager: close the files into which ``torch.export.draft_export`` logs, which it leaves open."""
-    module = _draft_module()
-    make, made = module.CaptureStructuredTrace, []
+def asked_conditions(ask: Callable[[str, str], None]) -> Iterator[None]:
+    """Context manager: report each expression that ``torch.export.draft_export`` evaluates for the example.
 
-    def making() -> Any:
-        made.append(make())
-        return made[-1]
+    Parameters
+    ----------
+    ask : callable
+        Called with the expression, and its value.
+    """
+    name = "torch.fx.experimental.symbolic_shapes.ShapeEnv._log_real_tensor_propagation"
+    log = private(name)
 
+    def logging_too(env: Any, expression: Any, value: Any) -> None:
+        ask(str(expression), str(value))
+        log(env, expression, value)
+
+    with replaced(name, logging_too):
+        yield
+
+
+@contextmanager
+def asked_sizes(ask: Callable[[Any, bool], None], contradict: Callable[[], None]) -> Iterator[None]:
+    """Context manager: report each expression of sizes that a capture evaluates and that differs between sizes.
+
+    Parameters
+    ----------
+    ask : callable
+        Called with the SymPy condition that does not hold, and whether the capture evaluated a number.
+    contradict : callable
+        Called where the answer to a condition is not that of the example.
+    """
+    import sympy  # which torch.export imports anyway
+
+    evaluate = private(_EVALUATE)
+
+    def evaluating(node: Any, *args: Any, **kwargs: Any) -> Any:
+        certain = node.is_bool() and any(is_certain(torch.SymBool(item)) for item in (node, node.sym_not()))
+        value = evaluate(node, *args, **kwargs)
+        violation = (~node.expr if value else node.expr) if node.is_bool() else sympy.Ne(node.expr, value)
+        # A symbol of a size is positive, even where the size is 0.
+        if violation == sympy.true or (node.is_bool() and node.has_hint() and node.hint != value):
+            contradict()
+        if not certain:
+            ask(violation, not node.is_bool())
+        return value
+
+    with replaced(_EVALUATE, evaluating):
+        yield
+
+
+@contextmanager
+def failed_evaluations(report: Callable[[Exception], None]) -> Iterator[None]:
+    """Context manager: report each exception that torch raises for a number or a condition that it does not know."""
+    evaluate = private(_EVALUATE)
+
+    def evaluating(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return evaluate(*args, **kwargs)
+        except Exception as error:
+            report(error)
+            raise
+
+    with replaced(_EVALUATE, evaluating):
+        yield
+
+
+def traced_frames() -> list[tuple[str, int]]:
+    """Return the file and the line of each frame of the code that TorchDynamo traces, the innermost first."""
+    stack = private("torch._guards.TracingContext.extract_stack")()
+    return [(frame.filename, frame.lineno or 0) for frame in reversed(stack)]
+
+
+@contextmanager
+def script_calls(annotations: Callable[[Any], dict[str, Any]]) -> Iterator[None]:
+    """Context manager: let captures run the code of scripted modules, and annotate its nodes.
+
+    Within ``torch.export``, torch would call the Python code that was scripted, with one argument too many.
+
+    Parameters
+    ----------
+    annotations : callable
+        Called with a scripted method; returns what `torch.fx.traceback.annotate` takes.
+    """
+    private("torch.ScriptMethod.raw_owner")
+    call = torch.ScriptMethod.__call__
+
+    def calling(method: Any, *args: Any, **kwargs: Any) -> Any:
+        with preserve_node_meta(), annotate(annotations(method)):
+            return call(method.raw_owner._get_method(method.name), *args, **kwargs)
+
+    with replaced("torch.ScriptMethod.__call__", calling):
+        yield
+
+
+@guarded("torch.fx.experimental.symbolic_shapes.statically_known_true")
+def is_certain(condition: Any) -> bool:
+    """Return whether a condition on sizes holds for all sizes that a captured graph takes."""
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(condition)
+
+
+@guarded("torch._subclasses.fake_tensor.FakeTensor")
+def is_fake(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has a shape and no values, or belongs to a transform of ``torch.func``."""
+    from torch._C._functorch import is_functorch_wrapped_tensor
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(tensor, FakeTensor) or is_functorch_wrapped_tensor(tensor)
+
+
+@contextmanager
+def unvalidated_distributions() -> Iterator[None]:
+    """Context manager: let distributions of torch validate their arguments only where the code asks for it."""
+    before = private("torch.distributions.Distribution._validate_args")
+    torch.distributions.Distribution.set_default_validate_args(False)
     try:
-        with replaced(module, "CaptureStructuredTrace", making):
-            yield
+        yield
     finally:
-        for handler in made:
-            handler.close()
-
-
-@guarded("torch.export._draft_export.CaptureStructuredTrace")
-def _draft_module() -> Any:
-    """Return a module that torch imports late."""
-    from torch.export import _draft_export
-
-    assert callable(_draft_export.CaptureStructuredTrace)
-    return _draft_export
-
-
-@guarded("ExportedProgram._report")
-def draft_failures(program: torch.export.ExportedProgram) -> list[tuple[str, dict[str, Any]]]:
-    """Return what ``torch.export.draft_export`` reports: the kind of failure, and what torch knows of it."""
-    report: Any = program._report  # type: ignore[attr-defined] # draft_export alone sets it
-    return [(str(item.failure_type), item.data) for item in report.failures]
+        torch.distributions.Distribution.set_default_validate_args(before)

@@ -1,4 +1,4 @@
-"""Private interfaces of torch's exporter that is built on ``torch.export``."""
+"""Private interfaces of torch's exporter that is built on ``torch.export``: how it captures and translates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import onnx_ir
 import torch
@@ -19,20 +19,92 @@ from onnxscript.values import Opset
 from torch.export.graph_signature import ConstantArgument
 
 from ..errors import ExportError
-from .guard import guarded
 from .operators import OpOverload
-from .patching import quiet, replaced
+from .patching import guarded, private, quiet, replaced
+
+_EXPORTER = "torch.onnx._internal.exporter"
+_REGISTRY = f"{_EXPORTER}._registration.ONNXRegistry"
+_RECORDER = f"{_EXPORTER}._building.OpRecorder"
+_PREPARE = f"{_EXPORTER}._core._prepare_exported_program_for_export"
+_DISPATCH = f"{_EXPORTER}._dispatching.dispatch"
+_TYPES = f"{_EXPORTER}._core._TORCH_DTYPE_TO_ONNX"
+_FIND = "torch.onnx._internal.fx.passes.type_promotion.find_compatible_op_overload"
 
 
-@guarded("torch.onnx._constants.ONNX_DEFAULT_OPSET")
+Strategy = Literal["NonStrict", "Strict", "DraftExport"]
+"""By Python code on fake tensors, by TorchDynamo, or by Python code on fake and real tensors."""
+
+
+class UncapturedError(Exception):
+    """A way of capturing failed; the cause is what torch or the model's code raised."""
+
+
+def by_strategy(
+    strategy: Strategy,
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    verbose: bool,
+) -> torch.export.ExportedProgram:
+    """Capture a model by a strategy of torch's exporter.
+
+    Raises
+    ------
+    UncapturedError
+        torch or the model's code raises an exception.
+    """
+    run = private(f"{_EXPORTER}._capture_strategies.TorchExport{strategy}Strategy")(verbose=verbose)
+    shapes, _ = private(f"{_EXPORTER}._dynamic_shapes.convert_str_to_export_dim")(dynamic_shapes)
+    # The model's code may ask whether it is exported.
+    exporting = private(f"{_EXPORTER}._flags.set_onnx_exporting_flag")(run.__call__)
+    with _closed_logs(), warnings.catch_warnings():
+        # torch itself asks for the gradient of a tensor that autograd computed.
+        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor", UserWarning)
+        result = exporting(model, args, kwargs, shapes)
+    program: torch.export.ExportedProgram | None = result.exported_program
+    if program is None:
+        raise UncapturedError(f"torch.export fails: {result.exception}") from result.exception
+    return program
+
+
+@guarded("ONNXProgram._capture_strategy")
+def record_strategy(program: torch.onnx.ONNXProgram, strategy: Strategy) -> None:
+    """Record by which strategy a model was captured, for ``torch.onnx.testing.assert_onnx_program``."""
+    assert hasattr(program, "_capture_strategy")
+    program._capture_strategy = f"TorchExport{strategy}Strategy"
+
+
+@contextmanager
+def _closed_logs() -> Iterator[None]:
+    """Context manager: close the files into which ``torch.export.draft_export`` logs, which it leaves open."""
+    name = "torch.export._draft_export.CaptureStructuredTrace"
+    make, made = private(name), []
+
+    def making() -> Any:
+        made.append(make())
+        return made[-1]
+
+    try:
+        with replaced(name, making):
+            yield
+    finally:
+        for handler in made:
+            handler.close()
+
+
+@guarded("ExportedProgram._report")
+def draft_failures(program: torch.export.ExportedProgram) -> list[tuple[str, dict[str, Any]]]:
+    """Return what ``torch.export.draft_export`` reports: the kind of failure, and what torch knows of it."""
+    report: Any = program._report  # type: ignore[attr-defined] # draft_export alone sets it
+    return [(str(item.failure_type), item.data) for item in report.failures]
+
+
 def default_opset() -> int:
     """Return the opset version that torch exports to by default."""
-    from torch.onnx import _constants
-
-    return int(_constants.ONNX_DEFAULT_OPSET)
+    return int(private("torch.onnx._constants.ONNX_DEFAULT_OPSET"))
 
 
-@guarded("torch.onnx._internal.exporter._dynamic_shapes.from_dynamic_axes_to_dynamic_shapes")
 def shapes_of_axes(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], axes: Any, arguments: Mapping[str, Any]
 ) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -48,8 +120,7 @@ def shapes_of_axes(
     tuple
         The ``dynamic_shapes``, and the positional and keyword arguments of the model that they fit.
     """
-    from torch.onnx._internal.exporter._dynamic_shapes import from_dynamic_axes_to_dynamic_shapes as convert
-
+    convert = private(f"{_EXPORTER}._dynamic_shapes.from_dynamic_axes_to_dynamic_shapes")
     outputs = set(arguments.get("output_names") or ())
     shapes: Any
     with warnings.catch_warnings():
@@ -69,15 +140,12 @@ def shapes_of_axes(
     return shapes, values, {}
 
 
-@guarded("torch.onnx._internal.exporter._constants.TORCHLIB_OPSET")
 def lowest_opset() -> int:
     """Return the opset version of torch's own translations.
 
     torch's exporter converts nodes from this version, and treats older nodes as of this version.
     """
-    from torch.onnx._internal.exporter import _constants
-
-    return int(_constants.TORCHLIB_OPSET)
+    return int(private(f"{_EXPORTER}._constants.TORCHLIB_OPSET"))
 
 
 @guarded("ONNXRegistry.get_decomps")
@@ -94,7 +162,7 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
 def _torchlib(**arguments: Any) -> Any:
     """Return torch's registry of translations, extended by sizes of complex tensors."""
     with quiet():  # It logs for each operator of torchvision that torchvision is not installed.
-        registry = _reading().__get__(None, _registry_class())(**arguments)
+        registry = _reading().__get__(None, private(_REGISTRY))(**arguments)
     # Complex tensors are pairs along a last dimension; the translations of their other sizes are the same.
     for name in ("aten::sym_size.int", "aten::sym_storage_offset"):
         found = registry.functions[name]
@@ -156,8 +224,7 @@ def adapted_exporter(lowering: Lowering) -> Iterator[None]:
     time of a small export; supports complex32 as pairs of float16, like other complex types; accepts a number before a
     tensor of another type, as in ``1.5 - indices``; and does not round numbers in float64 models to float32.
     """
-    core, dispatching = _modules()
-    prepare, dispatch = core._prepare_exported_program_for_export, dispatching.dispatch
+    prepare, dispatch = private(_PREPARE), private(_DISPATCH)
 
     def from_torchlib(**arguments: Any) -> Any:
         # A copy, because an export adds the user's translations to its registry.
@@ -187,18 +254,16 @@ def adapted_exporter(lowering: Lowering) -> Iterator[None]:
             inputs = {**inputs, "input": onnx_ir.tensor(inputs["input"], onnx_ir.DataType.DOUBLE)}
         return call(recorder, signature, inputs, attributes, count)
 
-    call = _recorder_class()._call_op
-    promotion = _type_promotion()
-    find: Callable[..., OpOverload] = promotion.find_compatible_op_overload
-    types = _element_types()
+    call, types = private(f"{_RECORDER}._call_op"), private(_TYPES)
+    find: Callable[..., OpOverload] = private(_FIND)
     _reading()  # cached before it is replaced
     with (
-        replaced(_registry_class(), "from_torchlib", from_torchlib),
-        replaced(core, "_prepare_exported_program_for_export", preparing),
-        replaced(dispatching, "dispatch", dispatching_to),
-        replaced(core, "torch_dtype_to_onnx_dtype", element_type_of),
-        replaced(_recorder_class(), "_call_op", calling),
-        replaced(promotion, "find_compatible_op_overload", finding),
+        replaced(f"{_REGISTRY}.from_torchlib", from_torchlib),
+        replaced(_PREPARE, preparing),
+        replaced(_DISPATCH, dispatching_to),
+        replaced(f"{_EXPORTER}._core.torch_dtype_to_onnx_dtype", element_type_of),
+        replaced(f"{_RECORDER}._call_op", calling),
+        replaced(_FIND, finding),
     ):
         yield
 
@@ -216,30 +281,12 @@ def _with_its_outputs(program: torch.export.ExportedProgram) -> torch.export.Exp
     return program
 
 
-@guarded("torch.onnx._internal.exporter._core._prepare_exported_program_for_export")
-def _modules() -> tuple[Any, Any]:
-    from torch.onnx._internal.exporter import _core, _dispatching
-
-    assert callable(_core._prepare_exported_program_for_export)
-    assert callable(_core.torch_dtype_to_onnx_dtype)
-    assert callable(_dispatching.dispatch)
-    return _core, _dispatching
-
-
 def _casts_to_double(operator: str, inputs: Mapping[str, Any], attributes: Mapping[str, Any]) -> bool:
     """Return whether a node converts to float64."""
     to = attributes.get("to")
     if operator == "CastLike":
         to = getattr(inputs.get("target_type"), "dtype", None)
     return operator in ("Cast", "CastLike") and getattr(to, "value", to) == onnx_ir.DataType.DOUBLE
-
-
-@guarded("torch.onnx._internal.fx.passes.type_promotion.find_compatible_op_overload")
-def _type_promotion() -> Any:
-    from torch.onnx._internal.fx.passes import type_promotion
-
-    assert callable(type_promotion.find_compatible_op_overload)
-    return type_promotion
 
 
 @guarded("ShapeEnv.pending_fresh_unbacked_symbols")
@@ -252,12 +299,9 @@ def forget_pending_sizes(captured: torch.export.ExportedProgram) -> None:
             return
 
 
-@guarded("torch.onnx._internal.exporter._core._set_shape_type")
 def set_type(value: onnx_ir.Value, tensor: torch.Tensor) -> None:
     """Give a graph value the element type and the shape of a tensor, as torch's exporter does for results."""
-    from torch.onnx._internal.exporter import _core
-
-    _core._set_shape_type(value, tensor, complex_to_float=True)
+    private(f"{_EXPORTER}._core._set_shape_type")(value, tensor, complex_to_float=True)
 
 
 @guarded("torch.onnx._internal.exporter._building.OpRecorder")
@@ -286,26 +330,13 @@ def _undone(recorder: Any) -> Iterator[None]:
 @functools.cache
 def _reading() -> Any:
     """Return torch's own method that reads its translations; call this first before the method is replaced."""
-    return vars(_registry_class())["from_torchlib"]
-
-
-@guarded("torch.onnx._internal.exporter._registration.ONNXRegistry")
-def _registry_class() -> Any:
-    from torch.onnx._internal.exporter import _registration
-
-    return _registration.ONNXRegistry
+    return vars(private(_REGISTRY))["from_torchlib"]
 
 
 def element_type(dtype: torch.dtype) -> onnx_ir.DataType:
     """Return the ONNX type that a translation of torch's exporter gets for a dtype."""
-    return _element_types().get(dtype, onnx_ir.DataType.UNDEFINED)
-
-
-@guarded("torch.onnx._internal.exporter._core._TORCH_DTYPE_TO_ONNX")
-def _element_types() -> dict[torch.dtype, onnx_ir.DataType]:
-    from torch.onnx._internal.exporter import _core
-
-    return _core._TORCH_DTYPE_TO_ONNX
+    types: dict[torch.dtype, onnx_ir.DataType] = private(_TYPES)
+    return types.get(dtype, onnx_ir.DataType.UNDEFINED)
 
 
 @guarded("torch.onnx._internal.exporter._building.OpRecorder.eval_function")
@@ -341,7 +372,7 @@ def emit_call(recorder: Any, function: OnnxFunction[..., Any], arguments: Mappin
 @contextmanager
 def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
     """Context manager: yield a list of the nodes emitted in the block, which are emitted as in torch's exporter."""
-    recorder = _recorder_class()(Opset("", opset_version), {})
+    recorder = private(_RECORDER)(Opset("", opset_version), {})
     with evaluator.default_as(recorder):
         yield recorder.nodes
 
@@ -357,11 +388,3 @@ def recording() -> tuple[list[onnx_ir.Node], int]:
     """Return the nodes emitted so far in the current export, and the model's opset version."""
     recorder: Any = evaluator.default()
     return recorder.nodes, recorder.opset.version
-
-
-@guarded("torch.onnx._internal.exporter._building.OpRecorder._call_op")
-def _recorder_class() -> Any:
-    from torch.onnx._internal.exporter import _building
-
-    assert callable(_building.OpRecorder._call_op)
-    return _building.OpRecorder

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .guard import guarded
-from .patching import replaced
+from .patching import private, replaced
 
+_MAKE_FX = "torch.fx.experimental.proxy_tensor.make_fx"
 _aten = torch.ops.aten
 
 
@@ -23,17 +23,16 @@ def below_autograd() -> Iterator[None]:
     Otherwise captures record the operators that the code calls, and lose the tensors that autograd saves for gradients.
     Here the composite ones are recorded as their parts. Constants that are lost all the same have no values.
     """
-    config, exporting, tracing = _modules()
-    make, table = tracing.make_fx, _decompositions()
+    make, table = private(_MAKE_FX), _decompositions()
 
     def making(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         return make(function, *args, **{**kwargs, "pre_dispatch": False, "decomposition_table": table})
 
     with (
         torch.enable_grad(),
-        replaced(exporting, "make_fx", making),
-        replaced(tracing, "make_fx", making),
-        config.patch(error_on_lifted_constant_tensors=False),
+        replaced("torch.export._trace.make_fx", making),
+        replaced(_MAKE_FX, making),
+        private("torch._export.config").patch(error_on_lifted_constant_tensors=False),
         sdpa_kernel(SDPBackend.MATH),  # the gradients of the other ways of attention are single operators
         warnings.catch_warnings(),
     ):
@@ -41,22 +40,9 @@ def below_autograd() -> Iterator[None]:
         yield
 
 
-@guarded("torch.export._trace.make_fx")
-def _modules() -> tuple[Any, Any, Any]:
-    from torch._export import config
-    from torch.export import _trace
-    from torch.fx.experimental import proxy_tensor
-
-    assert _trace.make_fx is proxy_tensor.make_fx
-    return config, _trace, proxy_tensor
-
-
-@guarded("torch._decomp.get_decompositions")
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Return decompositions of gradients that torch's exporter neither translates nor decomposes."""
-    from torch._decomp import get_decompositions
-
-    found = get_decompositions([_aten.silu_backward, _aten.mish_backward])
+    found = private("torch._decomp.get_decompositions")([_aten.silu_backward, _aten.mish_backward])
     return {**found, _aten.convolution_backward.default: _convolution_backward}
 
 

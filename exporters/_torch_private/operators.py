@@ -1,15 +1,18 @@
-"""Schemas and properties of torch's operators."""
+"""torch's operators: by name, with their schemas and properties."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import difflib
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.fx import operator_schemas
 
-from .guard import USE, guarded
+from ..errors import ExportError, NoOperatorError
+from .patching import USE, guarded
 
 try:
     from torch._ops import HigherOrderOperator as HigherOrderOperator
@@ -18,6 +21,9 @@ try:
     from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 except ImportError as error:
     raise ImportError(f"torch {torch.__version__} lacks a private interface ({error}); {USE}") from error
+
+
+_NAME = re.compile(r"(?P<namespace>\w*)::(?P<name>\w+)(\.(?P<overload>\w+))?")
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,84 @@ class Argument:
     def is_tensor_list(self) -> bool:
         """Return whether it is a list of tensors."""
         return self.is_tensor and "List" in self.type
+
+
+def find_overload(name: str) -> OpOverload | None:
+    """Return the overload named ``"ns::name"`` (the default one) or ``"ns::name.overload"``, or None."""
+    name, _, overload = name.partition(".")
+    found = getattr(packet(name), overload or "default", None)
+    return found if isinstance(found, OpOverload) else None
+
+
+def overloads(name: Any) -> list[OpOverload]:
+    """Return the overloads that a name means: one for ``"ns::name.overload"``, all for ``"ns::name"``.
+
+    The default namespace is aten, as for ``torch.onnx.register_custom_op_symbolic``.
+
+    Raises
+    ------
+    NoOperatorError
+        torch has no such operator.
+    ExportError
+        `name` is not a name of this form.
+    """
+    matched = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if matched is None:
+        raise ExportError(
+            f'{name!r} is not the name of a torch operator; write a str like "aten::gelu", or "aten::add.Tensor" '
+            "for one overload"
+        )
+    operator = f"{matched['namespace'] or 'aten'}::{matched['name']}"
+    found = packet(operator)
+    if found is None:
+        raise NoOperatorError(f"torch {torch.__version__} has no operator {name}{_suggestion(operator)}")
+    known = {item or "default": getattr(found, item or "default") for item in found.overloads()}
+    if matched["overload"] is None:
+        return list(known.values())
+    if matched["overload"] not in known:
+        raise NoOperatorError(f"{operator} has no overload {matched['overload']!r}; it has {', '.join(known)}")
+    return [known[matched["overload"]]]
+
+
+def packet(name: str) -> OpOverloadPacket | None:
+    """Return all overloads of ``"ns::name"``, or None if torch has no such operator."""
+    namespace, _, name = name.partition("::")
+    found = getattr(getattr(torch.ops, namespace), name, None)
+    return found if isinstance(found, OpOverloadPacket) else None  # a namespace has other attributes, too
+
+
+def _suggestion(operator: str) -> str:
+    names, ending = operator_names(), operator[operator.index("::") :]
+    near = difflib.get_close_matches(operator, names, n=3, cutoff=0.75)
+    near += sorted(other for other in names if other.endswith(ending) and other not in near)
+    if near:
+        return f"; near matches: {', '.join(near)}"
+    return "; if it is an operator of your own, register it first (exporters.custom_op, torch.library.custom_op)"
+
+
+# Only values of these types can equal a default; comparing a tensor or a graph value would not give a bool.
+_CONSTANTS = (type(None), bool, int, float, str, list)
+
+
+def as_exported(declared: Sequence[Argument], values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return positional and keyword arguments as ``torch.export`` writes a call.
+
+    Values that equal their defaults are omitted where possible.
+
+    Parameters
+    ----------
+    values : sequence
+        One value per declared argument.
+    """
+    default = [
+        item.has_default and type(value) in _CONSTANTS and value == item.default
+        for item, value in zip(declared, values, strict=True)
+    ]
+    positional = [index for index, item in enumerate(declared) if not item.keyword_only]
+    while positional and default[positional[-1]]:
+        positional.pop()
+    keywords = [index for index, item in enumerate(declared) if item.keyword_only and not default[index]]
+    return [values[index] for index in positional], {declared[index].name: values[index] for index in keywords}
 
 
 def qualified_name(overload: OpOverload) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from .guard import guarded
 from .operators import OpOverload
-from .patching import replaced
+from .patching import guarded, private, replaced
 from .trees import flatten, replace_leaves
+
+_EXPORTER = "torch.onnx._internal.torchscript_exporter"
 
 
 @contextmanager
@@ -23,8 +24,8 @@ def symbolic_function(symbolic: Callable[[Any, list[Any]], Any]) -> Iterator[Non
     symbolic : callable
         Gets the graph context and the inputs of each call, and returns NotImplemented to leave the call to torch.
     """
-    utils, graph_context = _modules()
-    own = utils._run_symbolic_function
+    utils, graph_context = private(f"{_EXPORTER}.utils"), private(f"{_EXPORTER}.jit_utils.GraphContext")
+    own = private(f"{_EXPORTER}.utils._run_symbolic_function")
 
     def run(graph: Any, block: Any, node: Any, inputs: list[Any], *rest: Any) -> Any:
         version = utils.GLOBALS.export_onnx_opset_version
@@ -32,16 +33,8 @@ def symbolic_function(symbolic: Callable[[Any, list[Any]], Any]) -> Iterator[Non
         result = symbolic(context, inputs)
         return own(graph, block, node, inputs, *rest) if result is NotImplemented else result
 
-    with replaced(utils, "_run_symbolic_function", run):
+    with replaced(f"{_EXPORTER}.utils._run_symbolic_function", run):
         yield
-
-
-@guarded("torch.onnx._internal.torchscript_exporter.utils._run_symbolic_function")
-def _modules() -> tuple[Any, Callable[..., Any]]:
-    from torch.onnx._internal.torchscript_exporter import jit_utils, utils
-
-    assert callable(utils._run_symbolic_function)
-    return utils, jit_utils.GraphContext
 
 
 @guarded("torch._subclasses.fake_tensor.FakeTensorMode")

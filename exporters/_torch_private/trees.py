@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from .guard import guarded
+from .patching import guarded
 
 
 @guarded("torch.utils._pytree.tree_leaves")

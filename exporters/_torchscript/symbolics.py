@@ -13,9 +13,8 @@ from torch.onnx import JitScalarType
 from .._lowering.op_translation import called_as_nodes, check_returned
 from .._lowering.opset_check import check_opset
 from .._lowering.translations import no_translation_error
-from .._torch.operators import as_exported
 from .._torch_private.exporter import element_type, recorded_nodes
-from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments
+from .._torch_private.operators import Argument, OpOverload, as_exported, qualified_name, schema_arguments
 from .._torch_private.torchscript import fake_types, is_graph_value
 from .._torch_private.trees import flatten, replace_leaves, unflatten
 from .tracing import OPERATOR, Call

@@ -16,8 +16,7 @@ from torch.jit import is_tracing
 from torch.overrides import TorchFunctionMode
 
 from .._lowering.nodes import symbolic_message
-from .._torch.operators import as_exported
-from .._torch_private.operators import OpOverload, called_overload, qualified_name, schema_arguments
+from .._torch_private.operators import OpOverload, as_exported, called_overload, qualified_name, schema_arguments
 from .._torch_private.trees import as_dicts, is_tensor, present_leaves, replace_leaves, tensor_leaves
 from ..errors import ExportError
 

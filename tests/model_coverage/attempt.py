@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from exporters._export import export, verify
-from exporters._finishing.opset_imports import all_nodes
+from exporters._optimization import all_nodes
 from exporters._report import VerificationReport
 from exporters._torch_private.patching import quiet
 from exporters._torch_private.trees import clone_tensors, tensor_leaves

@@ -12,7 +12,7 @@ import torch
 
 from exporters._arguments import to_onnx_inputs, to_onnx_outputs
 from exporters._export import export, verify
-from exporters._finishing.opset_imports import all_nodes
+from exporters._optimization import all_nodes
 from exporters._program import Program
 from exporters._report import VerificationReport, compare
 from exporters._torch.single_call import SingleCall

@@ -34,9 +34,15 @@ import numpy as np
 import torch
 
 from exporters._fallback import allowed_operators, argument_checks, calls, kernel
-from exporters._torch.operators import overloads
 from exporters._torch.tensors import TORCH_DTYPES, as_onnx_array, sharing_tensor
-from exporters._torch_private.operators import Argument, OpOverload, operator_names, qualified_name, schema_arguments
+from exporters._torch_private.operators import (
+    Argument,
+    OpOverload,
+    operator_names,
+    overloads,
+    qualified_name,
+    schema_arguments,
+)
 from exporters._torch_private.tracing import trace_graph
 from exporters._torch_private.trees import present_leaves, replace_leaves, tensor_leaves
 from tests.operator_coverage.samples import op_database, sample_inputs
@@ -98,7 +104,7 @@ class Fences:
 def operators() -> list[OpOverload]:
     """Return every overload that a model may name, in order."""
     found = [item for name in sorted(operator_names()) if name.startswith("aten::") for item in _overloads(name)]
-    return [item for item in found if not allowed_operators.refusal(item, {"aten"})]
+    return [item for item in found if not allowed_operators.reason_against(item, {"aten"})]
 
 
 def _overloads(name: str) -> list[OpOverload]:

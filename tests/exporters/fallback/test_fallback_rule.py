@@ -52,7 +52,7 @@ def test_a_good_model_runs():
     ["linalg_inv", "masked_select", "median.dim", "einsum", "gelu", "unique_consecutive", "cat", "_cdist_forward"],
 )
 def test_what_a_model_may_name(name):
-    assert allowed_operators.refusal(overload(name), {"aten"}) == ""
+    assert allowed_operators.reason_against(overload(name), {"aten"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -89,19 +89,19 @@ def test_what_a_model_may_name(name):
     ],
 )
 def test_what_a_model_may_not_name(name, why):
-    assert re.search(why, allowed_operators.refusal(overload(name), {"aten"}))
+    assert re.search(why, allowed_operators.reason_against(overload(name), {"aten"}))
 
 
 def test_a_string_that_names_something():
     # None of aten's own is left to this rule.
     with torch.library._scoped_library("aten", "FRAGMENT") as library:
         library.define("pyops_read(Tensor self, str path) -> Tensor")
-        why = allowed_operators.refusal(overload("pyops_read"), {"aten"})
+        why = allowed_operators.reason_against(overload("pyops_read"), {"aten"})
         assert why == "its str argument 'path' is not listed as safe"
 
 
 def test_only_namespaces_that_were_asked_for():
-    assert "has not registered operators" in allowed_operators.refusal(torch.ops.prims.sin.default, {"aten"})
+    assert "has not registered operators" in allowed_operators.reason_against(torch.ops.prims.sin.default, {"aten"})
 
 
 def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
@@ -124,7 +124,7 @@ def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
         packet = getattr(torch.ops.aten, rest, None) if namespace == "aten" else None
         for item in packet.overloads() if packet is not None else ():
             found = getattr(packet, item)
-            if allowed_operators.refusal(found, {"aten"}):
+            if allowed_operators.reason_against(found, {"aten"}):
                 continue
             allowed += 1
             schema = spell(found)
@@ -204,7 +204,7 @@ HOSTILE = """
 import warnings
 import numpy as np, torch, exporters
 from exporters._fallback import kernel
-from exporters._torch.operators import find_overload
+from exporters._torch_private.operators import find_overload
 
 warnings.simplefilter("ignore")
 torch.manual_seed(0)
@@ -392,7 +392,7 @@ PLANTED = """
 import os, signal
 import numpy as np, torch
 from exporters._fallback import kernel
-from exporters._torch.operators import find_overload
+from exporters._torch_private.operators import find_overload
 
 def dies(*args, **kwargs):
     print("died", flush=True)

@@ -16,10 +16,15 @@ from onnx.reference.op_run import OpRun
 from exporters import ExportError
 from exporters._library import library
 from exporters._library.values import Pairs
-from exporters._torch.operators import overloads
 from exporters._torch.tensors import as_onnx_array
 from exporters._torch_private.exporter import recorded_nodes
-from exporters._torch_private.operators import OpOverload, TorchDispatchMode, qualified_name, schema_arguments
+from exporters._torch_private.operators import (
+    OpOverload,
+    TorchDispatchMode,
+    overloads,
+    qualified_name,
+    schema_arguments,
+)
 from exporters._torch_private.trees import clone_tensors, flatten, unflatten
 from pyops._schema.dtypes import ELEMENT_TYPES
 from pyops.kernels import OPS

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from exporters._torch.operators import find_overload
+from exporters._torch_private.operators import find_overload
 from tests.exporters.library.kernel_calls import Call, arrays, run
 
 DTYPES = {torch.float32: (1e-4, 1e-5), torch.float64: (1e-9, 1e-10)}

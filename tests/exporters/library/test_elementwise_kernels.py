@@ -8,7 +8,7 @@ from torch.testing import make_tensor
 
 import exporters
 from exporters._library.elementwise import OF_FLOATS
-from exporters._torch.operators import overloads
+from exporters._torch_private.operators import overloads
 from tests.exporters.library.kernel_calls import Call, arrays, run
 
 

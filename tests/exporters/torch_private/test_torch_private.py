@@ -16,15 +16,15 @@ from pyops.errors import MissingDependencyError
 from tests.helpers.scripts import run_plain_script
 from tests.operator_coverage.samples import op_database, sample_inputs
 
-GUARDED = {
+NAMED = {
     name
     for path in Path(_torch_private.__file__).parent.glob("*.py")
-    for name in re.findall(r'@guarded\("(torch[\w.]+)"\)', path.read_text())
+    for name in re.findall(r'"(torch\.[\w.]+)"', path.read_text())
 }
 
 
-@pytest.mark.parametrize("name", sorted(GUARDED))
-def test_an_interface_that_a_guard_names_is_there(name):
+@pytest.mark.parametrize("name", sorted(NAMED - {"torch.export._trace.print"}))
+def test_an_interface_that_is_named_is_there(name):
     assert pydoc.locate(name) is not None
 
 
@@ -88,6 +88,12 @@ def test_a_missing_interface_says_so():
         ExportError, match=r"no longer has the private interface OpOverload._schema.*; use torch 2.13 to 2.15"
     ):
         operators.spell(object())
+
+
+@pytest.mark.parametrize("name", ["torch._no_module.function", "torch.export._trace.no_function"])
+def test_a_missing_interface_to_replace_says_so(name):
+    with pytest.raises(ExportError, match=r"the private interface torch\.[\w.]+; use"), patching.replaced(name, print):
+        raise AssertionError("it is replaced")
 
 
 def test_a_missing_module_says_so():

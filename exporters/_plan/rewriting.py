@@ -1,17 +1,24 @@
-"""Rewriting of strided views, which torch takes of memory, for ONNX, whose tensors have no memory layout."""
+"""Rewriting of captured graphs for torch's exporter: calls that write, numbers as results, and strided views.
+
+torch takes strided views of memory, and the tensors of ONNX have no memory layout.
+"""
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 
 from .._capture.calls import source_line
+from .._fallback import allowed_operators
+from .._torch_private.capture import is_certain
+from .._torch_private.exporter import forget_pending_sizes
 from .._torch_private.operators import OpOverload, aliased_names, is_mutable, qualified_name
-from .._torch_private.tracing import is_certain
 from ..errors import ExportError
 
 _aten = torch.ops.aten
@@ -19,6 +26,58 @@ _PERMUTE = _aten.permute.default
 _WRITING = _aten.as_strided_scatter.default
 # How many arguments each has before the offset.
 _STRIDED = {_aten.as_strided.default: 3, _aten.as_strided_copy.default: 3, _WRITING: 4}
+_MUTATIONS = (OutputKind.USER_INPUT_MUTATION, OutputKind.BUFFER_MUTATION)
+
+
+def functional_graph(captured: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
+    """Return a graph that writes to no tensor and returns the model's results only.
+
+    Its operators are those that the code calls, such as ``linalg_inv``, and not those that torch decomposes them into;
+    only private operators of torch that no model may name are decomposed.
+    """
+    forget_pending_sizes(captured)
+    with torch.no_grad():
+        graph: torch.export.ExportedProgram = captured.run_decompositions(_decompositions())
+    specs = graph.graph_signature.output_specs
+    kept = [index for index, spec in enumerate(specs) if spec.kind not in _MUTATIONS]
+    output = graph.graph.output_node()
+    (returned,) = output.args
+    assert isinstance(returned, (tuple, list))
+    output.args = (tuple(returned[index] for index in kept),)
+    graph.graph_signature.output_specs = [specs[index] for index in kept]
+    graph.graph_module.recompile()
+    return graph
+
+
+@functools.cache
+def _decompositions() -> dict[OpOverload, Callable[..., Any]]:
+    return {
+        target: parts
+        for target, parts in torch.export.default_decompositions().items()
+        if qualified_name(target).startswith("aten::_") and allowed_operators.reason_against(target, {"aten"})
+    }
+
+
+def return_tensors(program: torch.export.ExportedProgram) -> None:
+    """Convert numbers among the results of a graph to tensors, in place, because torch's exporter rejects numbers."""
+    output = program.graph.output_node()
+    (returned,) = output.args
+    assert isinstance(returned, (tuple, list))
+    results = list(returned)
+    for index, spec in enumerate(program.graph_signature.output_specs):
+        value = spec.arg.value if isinstance(spec.arg, ConstantArgument) else None
+        if not isinstance(value, (bool, int, float)):
+            continue
+        tensor = torch.tensor(value)
+        with program.graph.inserting_before(output):
+            node = program.graph.call_function(
+                torch.ops.aten.full.default, ([], value), {"dtype": tensor.dtype, "device": tensor.device}
+            )
+        node.meta["val"] = tensor.to("meta")
+        results[index] = node
+        spec.arg = TensorArgument(node.name)
+    output.args = (tuple(results),)
+    program.graph_module.recompile()
 
 
 def take_strides_of_values(program: torch.export.ExportedProgram) -> None:
