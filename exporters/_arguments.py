@@ -88,14 +88,14 @@ def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
 
 
 @dataclass(frozen=True)
-class Constant:
-    """An argument that the export fixed as a constant: its name, and its value in JSON.
+class Argument:
+    """An argument of a model: its name, and its value in JSON if the export fixed it as a constant.
 
-    The value is ``""`` if the model does not use it or JSON cannot represent it.
+    The value is ``""`` if the model does not use it or JSON cannot represent it, and None for an input of the model.
     """
 
     name: str
-    value: str = ""
+    value: str | None = None
 
     @property
     def is_none(self) -> bool:
@@ -110,14 +110,6 @@ class Constant:
                 f"is called with {self.name}={value!r}; export another model with that value, or export it with "
                 f"{self.name} as a tensor"
             )
-
-
-@dataclass(frozen=True)
-class Input:
-    """An argument that is an input of the exported model."""
-
-    name: str
-    is_none = False
 
 
 def as_json(value: Any) -> str:
@@ -173,7 +165,7 @@ def split_arguments(
     return args[:-1], trailing
 
 
-def record_arguments(model: onnx_ir.Model, arguments: Iterable[Constant | None]) -> None:
+def record_arguments(model: onnx_ir.Model, arguments: Iterable[Argument | None]) -> None:
     """Write the arguments of a model into its metadata, in order: each constant, and None for each input."""
     model.metadata_props[_KEY] = json.dumps([item and [item.name, item.value] for item in arguments])
 
@@ -191,7 +183,7 @@ def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     args, kwargs = as_dicts((args, dict(kwargs)))
     names, metadata = _interface(model)
     places = _places(names, metadata)
-    by_name = {place.name: place for place in (map(Input, names) if places is None else places)}
+    by_name = {place.name: place for place in (map(Argument, names) if places is None else places)}
     keywords = {identifier(path): leaf for path, leaf in named_leaves(kwargs)}
     pairs = [(by_name.pop(name), keywords.pop(name)) for name in list(keywords) if name in by_name]
     rest, values = list(by_name.values()), flatten((args, keywords))
@@ -200,14 +192,13 @@ def input_values(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     if len(rest) != len(values):
         # Without a record, numbers were constants. With one, constants may be omitted from the call.
         values = list(filter(is_tensor, values)) if places is None else values
-        rest = [place for place in rest if isinstance(place, Input)] if all(map(is_tensor, values)) else rest
+        rest = [place for place in rest if place.value is None] if all(map(is_tensor, values)) else rest
     pairs += zip(rest, values, strict=False)
-    found = {place.name: value for place, value in pairs if isinstance(place, Input) and value is not None}
+    found = {place.name: value for place, value in pairs if place.value is None and value is not None}
     if len(rest) != len(values) or len(found) != len(names):
         raise ExportError(_mismatch(places or [], names, flatten((args, kwargs))))
     for place, value in pairs:
-        if isinstance(place, Constant):
-            place.check(value)
+        place.check(value)
     return {name: found[name] if places is None else as_input(found[name]) for name in names}
 
 
@@ -218,7 +209,7 @@ def as_input(value: Any) -> torch.Tensor:
     return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
 
 
-def _places(names: list[str], metadata: Mapping[str, str]) -> list[Constant | Input] | None:
+def _places(names: list[str], metadata: Mapping[str, str]) -> list[Argument] | None:
     """Return the arguments that `record_arguments` wrote.
 
     None if another exporter made the model, or if its inputs were edited since.
@@ -227,7 +218,7 @@ def _places(names: list[str], metadata: Mapping[str, str]) -> list[Constant | In
     if written is None or written.count(None) != len(names):
         return None
     inputs = iter(names)
-    return [Constant(*item) if item else Input(next(inputs)) for item in written]
+    return [Argument(*item) if item else Argument(next(inputs)) for item in written]
 
 
 def identifier(path: tuple[str, ...]) -> str:
@@ -235,11 +226,11 @@ def identifier(path: tuple[str, ...]) -> str:
     return re.sub(r"\W", "_", "_".join(path))
 
 
-def _mismatch(places: list[Constant | Input], names: list[str], values: list[Any]) -> str:
+def _mismatch(places: list[Argument], names: list[str], values: list[Any]) -> str:
     tensors = sum(map(is_tensor, values))
     others = [repr(value) for value in values if value is not None and not is_tensor(value)]
-    known = [item for item in places if isinstance(item, Constant) and item.value and not item.is_none]
-    constants = [f"{item.name}={json.loads(item.value)!r}" for item in known]
+    known = [(item.name, item.value) for item in places if item.value and not item.is_none]
+    constants = [f"{name}={json.loads(value)!r}" for name, value in known]
     return (
         f"the arguments have {tensors} tensors{_and('the values', others)}, but the model has {len(names)} inputs "
         f"({', '.join(names)}){_and('the constants', constants)}; pass arguments with the structure of those that the "

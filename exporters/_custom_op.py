@@ -23,7 +23,7 @@ from ._lowering import translations
 from ._lowering.nodes import emit, symbolic_message
 from ._torch.schema import check_name, torch_schema
 from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
-from ._torch_private.operators import call_instead, explain_refusals, find_overload, forget_schema, overloads
+from ._torch_private.operators import call_instead, explain_mismatches, find_overload, forget_schema, overloads
 from .errors import ExportError
 
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
@@ -123,13 +123,13 @@ def _tell_outdated(declared: Op[..., Any]) -> None:
         overload = find_overload(name)
         if same and op is not declared and name not in _outdated and overload is not None:
             _outdated.add(name)
-            explain_refusals(overload, functools.partial(_refusal, op.signature, name))
+            explain_mismatches(overload, functools.partial(_mismatch, op.signature, name))
 
 
 registry.listeners.append(_tell_outdated)
 
 
-def _refusal(signature: Signature, name: str) -> InputError:
+def _mismatch(signature: Signature, name: str) -> InputError:
     now = registry.versions(signature.domain, signature.name).get(signature.version)
     return InputError(
         f"{name} is registered for {signature}, which has been declared again as "

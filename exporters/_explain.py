@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,14 +10,15 @@ import torch
 from pyops._progress import progress
 
 from ._arguments import as_tuple, check_model, split_arguments
-from ._capture.calls import innermost, source_line, spell_place
+from ._capture.calls import source_line, spell_place
+from ._capture.failures import place_of_failure, summary
 from ._capture.interception import target_of
 from ._capture.modes import Capture, check_capture
 from ._capture.preparation import Example, Model, check_example, prepared
 from ._finishing.finish import Finishing
-from ._lowering.explanations import explain_error
+from ._lowering.lower import explain_error
 from ._pipeline import Request, capture_and_lower
-from ._plan.plan import Backends, Plan
+from ._plan.plan import Plan
 from ._plan.reasons import Decision, functional_operator
 from ._report import By, OperatorSupport, SupportReport
 from ._torch_private.operators import qualified_name
@@ -85,7 +85,7 @@ def explain(
     example = Example(model, args, keywords, dynamic_shapes)
     check_example(example)
     table = {"custom_translation_table": custom_translation_table or {}}
-    request = Request(Backends(kernels, torch=True), capture, Finishing(), table, compared=True, explaining=True)
+    request = Request(kernels, True, capture, Finishing(), table, compared=True, explaining=True)
     try:
         with prepared(example) as example:
             plan = capture_and_lower(example, request).plan
@@ -129,8 +129,6 @@ def _describe_error(error: Exception) -> str:
     meaning = explain_error(error)
     if meaning is not None:
         return str(meaning)
-    root = list(causes(error))[-1]
-    frames = (frame for cause in causes(error) for frame in traceback.extract_tb(cause.__traceback__))
-    place = spell_place(innermost([(frame.filename, frame.lineno or 0) for frame in frames][::-1]))
-    where = f" ({place})" if place else ""
-    return f"{type(root).__name__}: {next(iter(str(root).splitlines()), '')}{where}"
+    errors = list(causes(error))
+    place = spell_place(place_of_failure(errors))
+    return summary(errors[-1]) + (f" ({place})" if place else "")

@@ -15,12 +15,10 @@ from pyops.errors import warn
 
 from . import _pipeline as pipeline
 from ._arguments import as_tuple, check_model, split_arguments
-from ._capture.calls import random_calls
 from ._capture.modes import Capture, check_capture
 from ._capture.preparation import Example, Model, check_example
 from ._finishing.finish import Finishing, check_custom_opsets
 from ._guards import guard
-from ._plan.plan import Backends
 from ._program import Program
 from ._report import VerificationReport
 from ._torch_private.exporter import shapes_of_axes
@@ -28,7 +26,7 @@ from ._torch_private.operators import OpOverload
 from ._torch_private.patching import one_at_a_time, quiet
 from ._torchscript import exporter as torchscript_exporter
 from ._verify import calls_of, compared, evaluation
-from .errors import CaptureWarning, ExportError
+from .errors import ExportError
 
 
 class TorchArguments(TypedDict, total=False):
@@ -170,7 +168,8 @@ def export(
         else:
             example = _example(model, args, kwargs, given, guard() if guards else None)
             request = pipeline.Request(
-                Backends(kernels, bool(fallback)),
+                kernels,
+                bool(fallback),
                 capture,
                 finishing,
                 given,
@@ -179,7 +178,6 @@ def export(
                 fill_missing=fill_missing,
             )
             program = pipeline.export(example, request)
-            _warn_of_draws(program)
     if verified:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         _check_outputs(model, None if brings_arguments else args, kwargs, program, fill_missing)
@@ -294,16 +292,3 @@ def verify(
         if program is None:
             program = export(model, first, kwargs=keywords, fill_missing=fill_missing, verify=False)
         return compared(model, first, calls, keywords, program, tolerances or {}, fill_missing)
-
-
-def _warn_of_draws(program: Program) -> None:
-    """Warn if the exported model draws random numbers, which are not those of torch."""
-    assert program.exported_program is not None
-    calls = random_calls(program.exported_program)
-    if calls:
-        lines = "\n  ".join(calls if len(calls) <= 2 else [calls[0], f"and {len(calls) - 1} more"])
-        warn(
-            "the exported model draws random numbers: others in each run, and others than torch, whatever its seed; "
-            f"to get the same ones, make them an input of the model\n  {lines}",
-            CaptureWarning,
-        )

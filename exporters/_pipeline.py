@@ -12,7 +12,8 @@ import torch
 from pyops._progress import track
 from pyops.errors import PyopsError
 
-from ._capture.decisions import CaptureDecision, decision, record, warn_of_decisions
+from ._capture.calls import random_calls
+from ._capture.decisions import CaptureDecision, decision, record, warn_of_decisions, warn_of_draws
 from ._capture.failures import capture_failure, in_trace, is_capture_failure
 from ._capture.modes import Capture, Captured, captured, ways
 from ._capture.preparation import Example, prepared
@@ -27,13 +28,12 @@ from ._capture.sizes import (
 from ._finishing.finish import Finishing, finish
 from ._finishing.size_checks import add_size_checks
 from ._lowering.emission import Emission
-from ._lowering.explanations import unwrapped
-from ._lowering.lower import lower
+from ._lowering.lower import lower, unwrapped
 from ._plan import checking
-from ._plan.plan import Backends, Plan
+from ._plan.plan import Plan
 from ._plan.reasons import Finding, fallbacks
 from ._program import Program
-from ._torch_private.exporter import record_strategy
+from ._torch_private.exporter import record_strategy, report_failure
 from .errors import CaptureError, NoTranslationError
 
 
@@ -43,6 +43,10 @@ class Request:
 
     Attributes
     ----------
+    kernels : bool
+        Let the ops of `pyops.kernels` compute calls.
+    fallback : bool
+        Let nodes that call torch compute them.
     arguments : mapping
         As for ``torch.onnx.export``.
     compared : bool
@@ -55,7 +59,8 @@ class Request:
         As for `Plan`.
     """
 
-    backends: Backends
+    kernels: bool
+    fallback: bool
     capture: Capture
     finishing: Finishing
     arguments: Mapping[str, Any]
@@ -95,6 +100,8 @@ def export(example: Example, request: Request) -> Program:
     if program.decisions:
         record(model, program.decisions)
         warn_of_decisions(program.decisions)
+    if calls := random_calls(graph):
+        warn_of_draws(calls)
     return program
 
 
@@ -113,15 +120,15 @@ def capture_and_lower(example: Example, request: Request) -> Lowered:
     failures: list[tuple[int, Exception]] = []
     done: Lowered | None = None
     stops = False
-    replacing = request.backends != Backends(kernels=False, torch=False)
-    for number, way in enumerate(ways(example, request.capture, replacing)):
+    for number, way in enumerate(ways(example, request.capture, request.kernels or request.fallback)):
         if stops and way.fixes_values:
             break
         graph: Captured | None = None
         try:
             graph = captured(way, example, request.compared)
             table = request.arguments.get("custom_translation_table") or {}
-            lowered = _lowered(graph, Plan(graph.program, request.backends, table, request.explaining), request)
+            plan = Plan(graph.program, request.kernels, request.fallback, table, request.explaining)
+            lowered = _lowered(graph, plan, request)
         except Exception as error:  # torch or the model's own code may raise anything
             failure = unwrapped(error)
             if isinstance(failure, CaptureError) and is_capture_failure(error):
@@ -141,7 +148,9 @@ def capture_and_lower(example: Example, request: Request) -> Lowered:
         return done
     _, failure = max(failures, key=lambda item: item[0])
     if is_capture_failure(failure) or (request.capture != "export" and in_trace(failure)):
-        raise capture_failure(failure, request.capture)
+        failure = capture_failure(failure, request.capture)
+        if request.arguments.get("report"):
+            report_failure(failure, request.arguments.get("artifacts_dir", "."))
     raise failure
 
 
@@ -163,8 +172,7 @@ def _findings(plan: Plan, example: Example, request: Request) -> dict[checking.P
     Every distinct call is exported alone, by such a plan without fallbacks.
     """
     passed = {name: request.arguments.get(name) for name in ("opset_version", "custom_translation_table")}
-    backends = Backends(request.backends.kernels, torch=False)
-    alone = Request(backends, "export", Finishing(optimize=request.finishing.optimize), passed)
+    alone = Request(request.kernels, False, "export", Finishing(optimize=request.finishing.optimize), passed)
     found: dict[checking.Place, Finding] = {}
     with warnings.catch_warnings(), torch.no_grad():
         # Warnings about parts of a model, or what torch decomposes it into, do not concern the user.

@@ -307,7 +307,7 @@ class SupportReport(Shown, tuple[OperatorSupport, ...]):
             (item.operator, str(item.calls), item.by, item.reason, ", ".join(map(_place, item.sources)))
             for item in self
         ]
-        return [[("operator", "calls", "exported by", "why", "called in"), *rows], self.verdict]
+        return [[("operator", "calls", "exported by", "reason", "called in"), *rows], self.verdict]
 
 
 def _place(source: str) -> str:

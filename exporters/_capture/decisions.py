@@ -111,6 +111,16 @@ def warn_of_decisions(decisions: Sequence[CaptureDecision]) -> None:
     )
 
 
+def warn_of_draws(calls: Sequence[str]) -> None:
+    """Warn that an exported model draws random numbers, which are not those of torch."""
+    lines = "\n  ".join(calls if len(calls) <= 2 else [calls[0], f"and {len(calls) - 1} more"])
+    warn(
+        "the exported model draws random numbers: others in each run, and others than torch, whatever its seed; "
+        f"to get the same ones, make them an input of the model\n  {lines}",
+        CaptureWarning,
+    )
+
+
 def record(model: onnx_ir.Model, decisions: Iterable[CaptureDecision]) -> None:
     """Write decisions into the metadata of a model, each as a line of text."""
     model.metadata_props[_KEY] = "\n".join(map(repr, decisions))

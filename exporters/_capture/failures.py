@@ -119,7 +119,7 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
     own = [item for item in errors if item.__traceback__ and not isinstance(item, UncapturedError)]
     root = next((item for item in reversed(own) if not isinstance(item, ExportError)), errors[-1])
     explained = next((str(item) for item in errors if isinstance(item, ExportError)), None)
-    place = _place(errors)
+    place = place_of_failure(errors)
     passed = [frame.filename for item in errors for frame in frames(item)]
     hints = [hint for mark, hint in _HINTS.items() if mark in str(root) or any(mark in name for name in passed)]
     what = "torch.export cannot capture the model" if capture == "export" else "the model cannot be traced"
@@ -143,7 +143,7 @@ def frames(error: BaseException) -> list[traceback.FrameSummary]:
     return found[entries[-1] + 1 :] if entries else found
 
 
-def _place(errors: list[BaseException]) -> Place:
+def place_of_failure(errors: list[BaseException]) -> Place:
     """Return the innermost line of the model's code that the exceptions went through."""
     for error in reversed(errors):
         place = innermost((frame.filename, frame.lineno or 0) for frame in reversed(frames(error)))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -24,6 +24,14 @@ from .._torch_private.trees import replace_leaves, tensor_leaves
 from .calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
 from .failures import packed
 from .questions import QUESTIONS
+
+
+@contextmanager
+def intercepted(replacing: bool, tracing: bool = False) -> Iterator[Interception]:
+    """Context manager: capture in an `Interception`, and let captures run scripted modules."""
+    mode = Interception(replacing, tracing)
+    with failed_evaluations(mode.record), script_calls(_annotations), mode:
+        yield mode
 
 
 class Interception(TorchFunctionMode):
@@ -44,19 +52,9 @@ class Interception(TorchFunctionMode):
         """Whether a call was replaced."""
         self.unanswered: list[tuple[BaseException, Place]] = []
         """What torch raised because it does not know the values of a tensor, and where it was asked for them."""
-        self._entered = ExitStack()
 
-    def __enter__(self) -> Self:
-        self._entered.enter_context(failed_evaluations(self._record))
-        self._entered.enter_context(script_calls(_annotations))
-        super().__enter__()  # type: ignore[no-untyped-call] # torch has no types for it
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)  # type: ignore[no-untyped-call] # torch has no types for it
-        self._entered.close()
-
-    def _record(self, error: Exception) -> None:
+    def record(self, error: Exception) -> None:
+        """Record what torch raised."""
         self.unanswered.append((error, calling_place()))
 
     def __torch_function__(
@@ -78,7 +76,7 @@ class Interception(TorchFunctionMode):
                 return func(*args, **kwargs)
             except Exception as error:
                 if func in QUESTIONS:
-                    self._record(error)
+                    self.record(error)
                 raise
 
 

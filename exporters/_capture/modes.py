@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,14 +15,14 @@ from pyops._progress import step
 
 from .._torch_private.capture import asked_conditions, is_fake
 from .._torch_private.exporter import Strategy, UncapturedError, by_strategy, draft_failures
-from .._torch_private.gradients import below_autograd
 from .._torch_private.patching import quiet
+from .._torch_private.tracing import below_autograd
 from ..errors import ExportError
 from .calls import Place, calling_place
 from .comparison import check_program
 from .decisions import CaptureDecision, Kind, decision
 from .failures import check_answers, differentiates, lost
-from .interception import Interception
+from .interception import intercepted
 from .preparation import Example, Model, unchanged
 from .questions import known_state
 from .sizes import SizeCondition, model_place, recorded_conditions
@@ -108,7 +109,8 @@ def ways(example: Example, capture: Capture, replacing: bool) -> list[Way]:
     if isinstance(example.model, torch.export.ExportedProgram):
         return [Way(_given)]
     # TorchDynamo is slow, and does not see the replacements, so it comes last.
-    exact = [_exported, _replacing] if replacing else [_unreplaced]
+    last = functools.partial(_by_torch, strategies=("NonStrict", "Strict"), replacing=replacing)
+    exact: list[Callable[[Example], Captured]] = [_by_torch, last] if replacing else [last]
     if capture == "export":
         return [Way(way) for way in exact]
     found = [Way(_traced, fixes_values=True)]
@@ -175,24 +177,12 @@ def _given(example: Example) -> Captured:
     return Captured(example.model)
 
 
-def _exported(example: Example) -> Captured:
-    return _by_torch(example, "NonStrict")
-
-
-def _unreplaced(example: Example) -> Captured:
-    return _by_torch(example, "NonStrict", "Strict")
-
-
-def _replacing(example: Example) -> Captured:
-    return _by_torch(example, "NonStrict", "Strict", replacing=True)
-
-
-def _by_torch(example: Example, *strategies: Strategy, replacing: bool = False) -> Captured:
+def _by_torch(example: Example, strategies: tuple[Strategy, ...] = ("NonStrict",), replacing: bool = False) -> Captured:
     """Capture by the first strategy of torch's exporter that succeeds; the first error says most."""
     failure: UncapturedError | None = None
     for strategy in strategies:
         try:
-            with recorded_conditions() as asked, Interception(replacing) as mode:
+            with intercepted(replacing) as mode, recorded_conditions() as asked:
                 program = by_strategy(strategy, *example.of_torch, example.verbose)
         except UncapturedError as error:
             failure = failure or error
@@ -207,7 +197,7 @@ def _by_torch(example: Example, *strategies: Strategy, replacing: bool = False) 
 def _with_known_state(example: Example) -> Captured:
     assert isinstance(example.model, torch.nn.Module)
     with known_state(example.model) as decisions:
-        found = _by_torch(example, "NonStrict", replacing=True)
+        found = _by_torch(example, replacing=True)
     return replace(found, decisions=tuple(decisions))
 
 
@@ -223,7 +213,7 @@ def _drafted(example: Example) -> Captured:
         asked.append((expression, value, calling_place()))
 
     with asked_conditions(ask):
-        found = _by_torch(example, "DraftExport", replacing=True)
+        found = _by_torch(example, ("DraftExport",), replacing=True)
     check_program(found.program, example, drafted=True)
     decisions: list[CaptureDecision] = []
     sources = expression_sources(found.program, (expression for expression, _, _ in asked))

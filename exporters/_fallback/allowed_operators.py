@@ -76,7 +76,7 @@ def reason_against(overload: OpOverload, namespaces: set[str]) -> str:
     namespace, _, name = whole.partition("::")
     if namespace not in namespaces:
         return f"this process has not registered operators of torch's namespace {namespace!r}"
-    if not _is_known(f"{namespace}::{name}"):
+    if whole not in _known_names() and whole not in operator_names():  # some exist only in TorchScript
         return "torch's dispatcher does not have it"
     if namespace == "aten" and kind.startswith("prim_"):
         return "it is only for TorchScript, and does not validate numbers given for dtypes"
@@ -102,11 +102,6 @@ def reason_against(overload: OpOverload, namespaces: set[str]) -> str:
         if element == "str" and namespace == "aten" and item.name not in _CHOOSING:
             return f"its str argument {item.name!r} is not listed as safe"
     return ""
-
-
-def _is_known(name: str) -> bool:
-    """Return whether torch's dispatcher has an operator; some exist only in TorchScript."""
-    return name in _known_names() or name in operator_names()
 
 
 @functools.cache

@@ -18,10 +18,10 @@ from pyops._ops import adoption, builtin, registry
 from pyops._progress import step
 from pyops._runtime.refusals import opset_too_old
 
-from .._arguments import Constant, as_json, record_arguments
+from .._arguments import Argument, as_json, record_arguments
 from .._capture.sizes import constant_sizes
 from .._lowering.emission import Emission, Functions
-from .._lowering.opset_check import check_opset
+from .._lowering.translations import check_opset
 from .._optimization import all_nodes, optimize
 from .._torch_private.trees import is_tensor
 from ..errors import ExportError
@@ -109,8 +109,8 @@ def _number(size: str, constants: Mapping[str, int]) -> int | None:
     return int(size) if size.isdigit() else constants.get(size)
 
 
-def _constant(argument: ArgumentSpec) -> Constant | None:
-    return Constant(argument.name, as_json(argument.value)) if isinstance(argument, ConstantArgument) else None
+def _constant(argument: ArgumentSpec) -> Argument | None:
+    return Argument(argument.name, as_json(argument.value)) if isinstance(argument, ConstantArgument) else None
 
 
 def _add_functions(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bool:

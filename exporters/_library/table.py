@@ -28,8 +28,6 @@ class Row:
     Attributes
     ----------
     registration : Registration
-    takes_complex : bool
-        Whether complex tensors, each as `Pairs`, are accepted among the arguments.
     replaces : bool
         Whether it replaces the installed torch's own translation, because that gives wrong results.
     last_wrong : str, optional
@@ -37,7 +35,6 @@ class Row:
     """
 
     registration: Registration
-    takes_complex: bool
     replaces: bool
     last_wrong: str | None = None
 
@@ -67,7 +64,7 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool | str = 
     torch_op : str
         ``"ns::name.overload"``, or ``"ns::name"`` for every overload whose required arguments the function takes.
     takes_complex : bool
-        As in `Row`.
+        Whether complex tensors, each as `Pairs`, are accepted among the arguments.
     replaces : bool or str
         Whether torch's own translation is wrong: in every tested release of torch, or up to a release, ``"2.14"``.
     """
@@ -78,8 +75,8 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool | str = 
             of_complex = found if takes_complex else {}
             if isinstance(function, Op) and f"Complex{function.name}" in OPS:
                 of_complex = _on_pairs(registrations(torch_op, OPS[f"Complex{function.name}"]))
-            rows.update({name: _row(item, name in of_complex, replaces) for name, item in found.items()})
-            complex_rows.update({name: _row(item, True, replaces) for name, item in of_complex.items()})
+            rows.update({name: _row(item, replaces) for name, item in found.items()})
+            complex_rows.update({name: _row(item, replaces) for name, item in of_complex.items()})
 
         try:
             enter()
@@ -93,11 +90,11 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool | str = 
     return register
 
 
-def _row(registration: Registration, takes_complex: bool, replaces: bool | str) -> Row:
+def _row(registration: Registration, replaces: bool | str) -> Row:
     """Return a row, which does not replace the translation of a release of torch that is right."""
     if isinstance(replaces, bool):
-        return Row(registration, takes_complex, replaces)
-    return Row(registration, takes_complex, release(torch.__version__) <= release(replaces), replaces)
+        return Row(registration, replaces)
+    return Row(registration, release(torch.__version__) <= release(replaces), replaces)
 
 
 def lower_complex(torch_op: str, *, replaces: bool | str = False) -> Callable[[F], F]:
@@ -112,7 +109,7 @@ def lower_complex(torch_op: str, *, replaces: bool | str = False) -> Callable[[F
         except NoOperatorError:
             absent.append(torch_op)
         else:
-            complex_rows.update({name: _row(item, True, replaces) for name, item in found.items()})
+            complex_rows.update({name: _row(item, replaces) for name, item in found.items()})
         return function
 
     return register

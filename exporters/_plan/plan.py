@@ -11,7 +11,7 @@ import functools
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from .._library import library
 from .._library.elementwise import floor_of_quotient
 from .._library.library import Answer, source_name
 from .._library.table import Row
-from .._lowering.explanations import explain_error, untranslated
+from .._lowering.lower import explain_error, untranslated
 from .._lowering.translations import no_translation_error, registered, registration_of
 from .._report import By
 from .._torch_private.exporter import Exporter, Lowering, RepeatedError, undo_on_failure
@@ -42,19 +42,11 @@ from .._torch_private.operators import (
 from .._torch_private.trees import present_leaves
 from ..errors import NoTranslationError, causes
 from . import reasons
-from .emission import emit_constant, emit_placeholder, is_sequence, of_number, results, with_pairs
+from .conversion import emit_constant, emit_placeholder, is_sequence, of_number, results, with_pairs
 from .reasons import Decision, Finding, functional_operator, has_complex_input, is_constant
 from .rewriting import functional_graph, return_tensors, take_strides_of_values
 
 NO_TRANSLATION = "torch's exporter has no translation"
-
-
-@dataclass(frozen=True)
-class Backends:
-    """What may compute the calls of an export: the ops of `pyops.kernels`, and nodes that call torch."""
-
-    kernels: bool
-    torch: bool
 
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -66,7 +58,8 @@ class Plan(Lowering):
     Parameters
     ----------
     captured : ExportedProgram
-    backends : Backends
+    kernels, fallback : bool
+        Whether the ops of `pyops.kernels`, and nodes that call torch, may compute calls.
     table : mapping
         The user's translations, which win over the registrations.
     explaining : bool
@@ -76,13 +69,14 @@ class Plan(Lowering):
     def __init__(
         self,
         captured: torch.export.ExportedProgram,
-        backends: Backends,
+        kernels: bool,
+        fallback: bool,
         table: Mapping[Any, Callable[..., Any]],
         explaining: bool = False,
     ) -> None:
         self.captured = captured
         self.calls = mark_calls(captured)
-        self.backends = backends
+        self._uses_kernels, self._falls_back = kernels, fallback
         # By name, because registering an operator of torch again creates another OpOverload.
         self._table = {qualified_name(key): item for key, item in table.items() if isinstance(key, OpOverload)}
         self._explaining = explaining
@@ -96,7 +90,7 @@ class Plan(Lowering):
         """Decompose the captured program down to calls that have an answer."""
         step("decomposing the graph")
         self.decisions = []
-        kernels = library.targets() if self.backends.kernels else ()
+        kernels = library.targets() if self._uses_kernels else ()
         overruled = {target for _, target in self.findings}
         graph = functional_graph(captured) if self.findings else captured
         while True:
@@ -159,7 +153,7 @@ class Plan(Lowering):
     def _can_be_whole(self, call: Node, target: OpOverload) -> bool:
         if self._row(call, target) is not None or is_constant(call):
             return not reasons.against_node(call)
-        return self.backends.torch and not reasons.against_fallback(call, target)
+        return self._falls_back and not reasons.against_fallback(call, target)
 
     def _stopping(self, error: Exception) -> dict[OpOverload, str]:
         """Return the operator at whose call torch's decomposition fails, if it can be kept whole.
@@ -180,7 +174,7 @@ class Plan(Lowering):
             if explain_error(error) is not None:
                 return {}
             beginning = str(error).partition("\n")[0]
-            fix = "" if self.backends.torch else "; exporters.export(..., fallback=True) lets torch compute it"
+            fix = "" if self._falls_back else "; exporters.export(..., fallback=True) lets torch compute it"
             raise NoTranslationError(
                 f"torch's exporter fails at {qualified_name(target)} ({source_line(call)}): "
                 f"{type(error).__name__}: {beginning}{fix}"
@@ -196,7 +190,7 @@ class Plan(Lowering):
 
     def _row(self, node: Node, target: OpOverload) -> Row | None:
         """Return the row of the kernel library for a call, or None."""
-        return library.find(qualified_name(target), has_complex_input(node)) if self.backends.kernels else None
+        return library.find(qualified_name(target), has_complex_input(node)) if self._uses_kernels else None
 
     def _answers(self, node: Node, exporter: Exporter) -> Iterator[Answer]:
         """Yield what may translate a call, in the order in which it is tried."""
@@ -220,7 +214,7 @@ class Plan(Lowering):
             yield Answer("kernel", "ops of pyops.kernels", self._by_kernel(node, target))
         if is_constant(node):
             yield Answer("torch", "it is a constant of the model", lambda *_, **__: emit_constant(node))
-        elif self.backends.torch and not reasons.against_fallback(node, target):
+        elif self._falls_back and not reasons.against_fallback(node, target):
             yield Answer("fallback", finding.reason if finding else "", self._by_torch(node, target))
 
     def _translate(self, node: Node, answers: list[Answer], /, *args: Any, **kwargs: Any) -> Any:
@@ -255,7 +249,7 @@ class Plan(Lowering):
         if whole is not None:
             self._whole[whole] = f"torch decomposes it into {qualified_name(target)}, at which its exporter fails"
             raise RepeatedError
-        reason = reasons.against_fallback(node, target) if self.backends.torch else ""
+        reason = reasons.against_fallback(node, target) if self._falls_back else ""
         if self._explaining:
             return self._unsupported(node, f"{NO_TRANSLATION}, and it cannot fall back: {reason}")
         if reason:

@@ -1,4 +1,4 @@
-"""Conversion of torch's tensors, operators and schemas to NumPy and ONNX, by torch's public interfaces.
+"""Conversion of torch's tensors and schemas to NumPy and ONNX, by torch's public interfaces.
 
 It may import `exporters._torch_private` and pyops.
 """

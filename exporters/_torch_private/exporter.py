@@ -5,10 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -73,6 +77,17 @@ def record_strategy(program: torch.onnx.ONNXProgram, strategy: Strategy) -> None
     """Record by which strategy a model was captured, for ``torch.onnx.testing.assert_onnx_program``."""
     assert hasattr(program, "_capture_strategy")
     program._capture_strategy = f"TorchExport{strategy}Strategy"
+
+
+def report_failure(error: Exception, folder: str | os.PathLike[str]) -> None:
+    """Write torch's report on a failed capture into a folder, as ``torch.onnx.export(report=True)`` does."""
+    module = f"{_EXPORTER}._reporting"
+    status = private(f"{module}.ExportStatus")(torch_export_non_strict=False)
+    time = datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
+    path = Path(folder, private(f"{module}.construct_report_file_name")(time, status))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write = private(f"{module}.create_torch_export_error_report")
+    write(path, "".join(traceback.format_exception(error)), export_status=status, profile_result=None)
 
 
 @contextmanager
@@ -154,7 +169,8 @@ def own_translation(overload: OpOverload) -> Callable[..., Any] | None:
 
     In a translation it is the one for the model's opset, elsewhere the one for the default opset.
     """
-    found = _torchlib(opset_version=_opset_version()).get_decomps(overload)
+    opset: Opset | None = getattr(evaluator.default(), "opset", None)
+    found = _torchlib(opset_version=default_opset() if opset is None else opset.version).get_decomps(overload)
     return next((item.onnx_function for item in found if not item.is_complex), None)
 
 
@@ -375,12 +391,6 @@ def recorded_nodes(opset_version: int) -> Iterator[list[onnx_ir.Node]]:
     recorder = private(_RECORDER)(Opset("", opset_version), {})
     with evaluator.default_as(recorder):
         yield recorder.nodes
-
-
-def _opset_version() -> int:
-    """Return the opset version of the model into which nodes are being emitted, or the default one."""
-    opset: Opset | None = getattr(evaluator.default(), "opset", None)
-    return default_opset() if opset is None else int(opset.version)
 
 
 @guarded("torch.onnx._internal.exporter._building.OpRecorder")

@@ -201,12 +201,12 @@ def call_instead(overload: OpOverload, function: Callable[..., Any]) -> None:
 
 
 @guarded("OpOverload._op")
-def explain_refusals(overload: OpOverload, refusal: Callable[[], Exception]) -> None:
+def explain_mismatches(overload: OpOverload, explain: Callable[[], Exception]) -> None:
     """Make an overload, and its packet, raise another error where torch rejects a call that does not match the schema.
 
     Parameters
     ----------
-    refusal : callable
+    explain : callable
         Makes the error; torch's own is its cause.
     """
 
@@ -217,7 +217,7 @@ def explain_refusals(overload: OpOverload, refusal: Callable[[], Exception]) -> 
             except RuntimeError as error:
                 if "Declaration: " not in str(error):
                     raise
-                raise refusal() from error
+                raise explain() from error
 
         return explaining
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from .patching import guarded
+from .patching import guarded, private
 
 
 @guarded("torch.utils._pytree.tree_leaves")
@@ -143,7 +143,7 @@ def registering() -> Iterator[Callable[[Any], None]]:
         yield register
     finally:
         for kind in added:
-            _deregister(kind)
+            private("torch.utils._pytree._deregister_pytree_node")(kind)
 
 
 class _Template:
@@ -196,8 +196,3 @@ def _register(kind: type) -> None:
         flatten_with_keys_fn=flatten_with_keys,
         serialized_type_name=f"{kind.__module__}.{kind.__qualname__} {id(kind)}",  # needed to deregister
     )
-
-
-@guarded("torch.utils._pytree._deregister_pytree_node")
-def _deregister(kind: type) -> None:
-    _pytree._deregister_pytree_node(kind)

@@ -16,12 +16,12 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .._arguments import Constant, as_json, identifier, record_arguments
+from .._arguments import Argument, as_json, identifier, record_arguments
 from .._capture.preparation import Model
 from .._finishing.finish import Finishing, finish
 from .._library.elementwise import OF_INTEGERS
 from .._lowering.emission import record_emission
-from .._lowering.explanations import unwrapped
+from .._lowering.lower import unwrapped
 from .._lowering.translations import functional_overloads, registered
 from .._program import Program
 from .._torch_private.exporter import default_opset, lowest_opset
@@ -96,7 +96,7 @@ def _captured(model: Any, given: Given, table: Mapping[Any, Any], arguments: dic
     symbolics.inline_translations(exported)
     # TorchScript drops inputs that the model does not use.
     used = {item.name for item in exported.graph.inputs}
-    constants = [Constant(name, as_json(leaf)) for name, leaf in leaves]
+    constants = [Argument(name, as_json(leaf)) for name, leaf in leaves]
     record_arguments(exported, [None if item.name in used else item for item in constants])
     return exported
 

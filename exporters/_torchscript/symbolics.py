@@ -11,8 +11,7 @@ from onnx_ir.passes.common import InlinePass
 from torch.onnx import JitScalarType
 
 from .._lowering.op_translation import called_as_nodes, check_returned
-from .._lowering.opset_check import check_opset
-from .._lowering.translations import no_translation_error
+from .._lowering.translations import check_opset, no_translation_error
 from .._torch_private.exporter import element_type, recorded_nodes
 from .._torch_private.operators import Argument, OpOverload, as_exported, qualified_name, schema_arguments
 from .._torch_private.torchscript import fake_types, is_graph_value

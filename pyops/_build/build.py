@@ -19,12 +19,10 @@ from .._ops.op import AnyOp, Op
 from .._progress import progress, track
 from .._schema.attribute import AttributeKind
 from .._schema.dtypes import dtype_name
-from .description import description, read_library
-from .linker import Linker, find_linker, link
 from .machine_code import Code, aimed_at, compile_use, object_file, shortened
-from .report import BuildReport, BuiltOp
+from .report import BuildReport, BuiltOp, description, read_library
 from .tables import c_tables, describe, most_tensors
-from .targets import features, find_target
+from .targets import Linker, features, find_linker, find_target, link
 from .uses import RANKS, Example, Ranks, Use, left_out_types, loop_cores, of_declaration, of_example
 
 
@@ -108,72 +106,72 @@ def build(
     aim = find_target(target)
     cpu = cpu or aim.cpu
     compiler, needed, machine = find_linker(linker, aim), features(aim, cpu), aim.machine(cpu)
-    work, refused, warnings = _work(wanted, examples, ranks)
+    work, reasons, warnings = _work(wanted, examples, ranks)
     codes: dict[AnyOp, list[Code]] = {}
     failures: dict[AnyOp, list[tuple[Use, str]]] = {}
     with progress("building"), aimed_at(machine):
         for number, (op, use) in enumerate(track(work, "compiling")):
-            if op in refused:
+            if op in reasons:
                 continue
             try:
                 code = compile_use(op, use, f"pyops_{number}")
             except CompileError as error:
                 failures.setdefault(op, []).append((use, str(error)))
                 if use.asked:
-                    refused[op] = f"for {use}, {error}"
+                    reasons[op] = f"for {use}, {error}"
             else:
                 codes.setdefault(op, []).append(code)
     for op, failed in failures.items():
-        if op not in refused and op not in codes:
-            refused[op] = _no_ranks(op, failed)
-        elif op not in refused:
+        if op not in reasons and op not in codes:
+            reasons[op] = _no_ranks(op, failed)
+        elif op not in reasons:
             warnings += [
-                f"{op.signature.qualified_name} is not built for {use}: {shortened(why)}" for use, why in failed
+                f"{op.signature.qualified_name} is not built for {use}: {shortened(reason)}" for use, reason in failed
             ]
-    told = [f"{op.signature.qualified_name} ({op.location}) cannot be built: {why}" for op, why in refused.items()]
-    built = {op: made for op, made in codes.items() if op not in refused}
-    if not built or (refused and not skip_unsupported):
-        raise CompileError("\n".join([*told, *["leave these out with skip_unsupported=True"] * bool(built)]))
+    lines = [f"{op.signature.qualified_name} ({op.location}) cannot be built: {text}" for op, text in reasons.items()]
+    built = {op: made for op, made in codes.items() if op not in reasons}
+    if not built or (reasons and not skip_unsupported):
+        raise CompileError("\n".join([*lines, *["leave these out with skip_unsupported=True"] * bool(built)]))
     for op, made in built.items():
         warnings += dict.fromkeys(f"{op.signature.qualified_name}: {text}" for code in made for text in code.warnings)
     whole = object_file([code.module for made in built.values() for code in made], machine)
     said = description(aim.name, cpu, [_built(op, made) for op, made in built.items()], _oldest_onnxruntime(built))
     link(compiler, aim, whole, c_tables(built, cpu, needed, said), most_tensors(built), Path(path))
-    return read_library(Path(path), warnings, told)
+    return read_library(Path(path), warnings, lines)
 
 
 def _work(
     ops: Iterable[AnyOp], examples: Sequence[Example], ranks: Ranks | None
 ) -> tuple[list[tuple[AnyOp, Use]], dict[AnyOp, str], list[str]]:
-    """Return what to compile, and which ops are refused and what is left out before that."""
+    """Return what to compile, and the reasons why ops cannot be built, and what else is left out."""
     work: dict[Any, tuple[AnyOp, Use]] = {}
-    refused: dict[AnyOp, str] = {}
+    reasons: dict[AnyOp, str] = {}
     warnings: list[str] = []
     for op in ops:
         name = op.signature.qualified_name
         if not isinstance(op.kernels["cpu"], CompiledKernel):
-            refused[op] = "it has no compiled kernel; declare it with compile=True"
+            reasons[op] = "it has no compiled kernel; declare it with compile=True"
             continue
         given = [example for example in examples if example.op is op]
         try:
             uses = [use for example in given for use in of_example(example)] or list(of_declaration(op, ranks))
             keys = [(op, use.inputs, describe(op.signature.attributes, use.attributes)) for use in uses]
         except CompileError as error:
-            refused[op] = str(error)
+            reasons[op] = str(error)
             continue
         if not uses:
-            refused[op] = f"no ranks are given for its {len(op.signature.inputs)} inputs"
+            reasons[op] = f"no ranks are given for its {len(op.signature.inputs)} inputs"
         if not given and (lacking := left_out_types(op.signature)):
             warnings.append(f"{name} is not built for {', '.join(lacking)}, which numba lacks")
         for key, use in zip(keys, uses, strict=True):
             work.setdefault(key, (op, use))
-    return list(work.values()), refused, warnings
+    return list(work.values()), reasons, warnings
 
 
 def _no_ranks(op: AnyOp, failed: Sequence[tuple[Use, str]]) -> str:
     """Return why an op cannot be built for any of the ranks that nobody has asked for."""
-    reasons = {shortened(why): use for use, why in failed}
-    text = "; ".join(f"for {use}, {why}" for why, use in [*reasons.items()][-3:])
+    reasons = {shortened(reason): use for use, reason in failed}
+    text = "; ".join(f"for {use}, {reason}" for reason, use in [*reasons.items()][-3:])
     names = ", ".join(item.name for item in op.signature.inputs)
     if len(reasons) == 1 or loop_cores(op) is not None:
         return text

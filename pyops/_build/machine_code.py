@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import CellType
 from typing import Any
 
 import llvmlite.binding as llvm
 import numba
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
@@ -24,9 +27,8 @@ from .._compiled.machine_code import CallableKernel, define
 from .._compiled.specialization import Specialization, as_arguments, specialize, weak_float
 from .._ops.op import AnyOp
 from ..errors import CompileError
-from . import exception_text
 from .shape_functions import CompiledShapes, sizes_are_known
-from .symbols import why_refused
+from .symbols import reason_against
 from .uses import Use
 
 _DYNAMIC = re.compile(r"^@\"?numba\.dynamic\.globals\.([0-9a-f]+)\"? = .*$", re.MULTILINE)
@@ -34,6 +36,19 @@ _DYNAMIC = re.compile(r"^@\"?numba\.dynamic\.globals\.([0-9a-f]+)\"? = .*$", re.
 _X86_ATOMIC = re.compile(
     r"^( *)%(\S+) = .*call i8 @llvm\.x86\.atomic\.sub\.cc\.i64\(ptr (?:\w+ )*(\S+), i64 1, i32 4\).*$", re.MULTILINE
 )
+
+# Exceptions of machine code without Python are text in place of pickled classes, and Python's C API has stand-ins in
+# ``runtime.c``, which puts the values that are known only at run time into the text.
+_PICKLED = re.compile(r'^(@"?\.const\.pickledata\.[0-9a-f]+[.\d]*"? = .*?)\[\d+ x i8\] c"(.*?)"(.*)$', re.MULTILINE)
+# With these, numba makes a tuple of an exception's values. Code that needs the interpreter calls others too.
+_BOXING = re.compile(
+    r"@(_Py_NoneStruct|Py_IncRef|PyBool_FromLong|PyComplex_FromDoubles|PyFloat_FromDouble|PyList_New|PyList_SetItem"
+    r"|PyLong_FromLongLong|PyLong_FromUnsignedLongLong|PyObject_Hash|PyTuple_New|PyTuple_Pack|PyTuple_SetItem"
+    r"|PyUnicode_FromKindAndData|numba_unpickle)\b"
+)
+# Before that, it looks whether Python's objects for the function are there, of which these values need none.
+_ENVIRONMENT = re.compile(r"load ptr, ptr @_ZN08NumbaEnv[^,\n]*.*")
+_NO_ENVIRONMENT = re.compile(r"^.*@PyErr_SetString\(.*\bmissing Environment\b.*\n", re.MULTILINE)
 
 
 @dataclass
@@ -132,8 +147,8 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
     _keep_only(module, exports.values())
     undefined = [function.name for function in module.functions if function.is_declaration]
     undefined += [variable.name for variable in module.global_variables if variable.is_declaration]
-    if refusal := why_refused(undefined):
-        raise CompileError(refusal)
+    if reason := reason_against(undefined):
+        raise CompileError(reason)
     return Code(use, specialization, module, **exports, warnings=warnings)
 
 
@@ -164,7 +179,7 @@ def _module(dispatcher: Any, parameters: int, name: str) -> Any:
 
 def _without_python(text: str, reached: Iterable[Any], name: str) -> str:
     """Return a module, as text, without addresses in this process and without Python's exceptions."""
-    text = exception_text.spelled(text)
+    text = _with_exceptions_as_text(text)
     text = _X86_ATOMIC.sub(
         r'\1%"\2.was" = atomicrmw sub ptr \3, i64 1 monotonic\n'
         r'\1%"\2.last" = icmp eq i64 %"\2.was", 1\n'
@@ -246,3 +261,47 @@ def shortened(reason: str) -> str:
     place = re.search(r"^During: typing of .* at (.*) \((\d+)\)$", reason, re.MULTILINE)
     more = f" {shown[1]}" if shown[0].endswith(":") and len(shown) > 1 else ""
     return f"{shown[0]}{more}{f' ({place[1]}:{place[2]})' if place else ''}"
+
+
+class _Later:
+    """A value that is known only at run time: two bytes that are no UTF-8 stand for its text."""
+
+    def __init__(self, number: int) -> None:
+        self._number = chr(number)
+
+    def __str__(self) -> str:
+        return f"\udcfe{self._number}"
+
+    def __repr__(self) -> str:
+        return f"\udcff{self._number}"
+
+
+def _with_exceptions_as_text(module: str) -> str:
+    """Return a module, as LLVM assembly, whose exceptions are text."""
+    module = _NO_ENVIRONMENT.sub("", _PICKLED.sub(_spell_constant, module))
+    return _BOXING.sub(r"@pyops_\1", _ENVIRONMENT.sub("inttoptr i64 1 to ptr", module))
+
+
+def _spell_constant(match: re.Match[str]) -> str:
+    escaped = re.compile(r"\\(\\|[0-9A-F]{2})")
+    data = escaped.sub(lambda code: "\\" if code[1] == "\\" else chr(int(code[1], 16)), match[2]).encode("latin-1")
+    raised = pickle.loads(data)
+    is_exception = isinstance(raised, tuple) and len(raised) == 3 and isinstance(raised[0], type)
+    texts = [_text(*raised)] if is_exception else [str(raised), repr(raised)]  # of a constant among the values
+    text = "".join(part.replace("\0", "\\0") + "\0" for part in texts).encode(errors="surrogateescape")
+    spelled = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:02X}" for byte in text)
+    return f'{match[1]}[{len(text)} x i8] c"{spelled}"{match[3]}'
+
+
+def _text(kind: Any, args: Any, where: tuple[str, str, int] | None) -> str:
+    args = list(args or ())
+    later = [i for i, arg in enumerate(args) if isinstance(arg, ir.Value)]
+    for number, i in enumerate(later, 1):
+        args[i] = _Later(number)
+    try:
+        raised = kind(*args)
+        name, message = type(raised).__name__, str(raised)
+    except Exception:  # from the user's class, which may need the values
+        name, message = kind.__name__, str(Exception(*args))
+    line = f" ({Path(where[1]).name}:{where[2]}, in {where[0].rpartition('.')[2]})" if where else ""
+    return f"{name}{': ' * bool(message)}{message}{line}"

@@ -1,10 +1,21 @@
-"""What a build made, as a table, as HTML, and as data for JSON."""
+"""What a build made: as a table, and as the text in a library, which can be read without loading the library."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
 
 from .._tables import Part, Shown
+from ..errors import InputError
+from .symbols import elf_symbols
+
+_MARK = b"pyops library: "
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -80,3 +91,66 @@ class BuildReport(Shown):
             *(f"warning: {text}" for text in self.warnings),
             *(f"not built: {text}" for text in self.refused),
         ]
+
+
+def description(target: str, cpu: str, ops: Sequence[BuiltOp], oldest_onnxruntime: str) -> str:
+    """Return the text to put into a library."""
+    known = {"target": target, "cpu": cpu, "ops": list(map(dataclasses.asdict, ops)), "onnxruntime": oldest_onnxruntime}
+    return _MARK.decode() + json.dumps(known)
+
+
+def read_library(path: Path, warnings: Sequence[str] = (), refused: Sequence[str] = ()) -> BuildReport:
+    """Return the report on a library that `pyops.build` made.
+
+    Parameters
+    ----------
+    warnings, refused : sequence of str
+        What only the build itself knows.
+
+    Raises
+    ------
+    InputError
+        The file is not such a library, or is damaged.
+    """
+    data = path.read_bytes()
+    begin = data.find(_MARK + b"{")
+    if begin < 0:
+        raise InputError(f"{path} is not a library that pyops build made")
+    try:
+        known = json.loads(data[begin + len(_MARK) : data.index(b"\0", begin)])
+        ops = tuple(map(_built_op, _checked(list, known["ops"])))
+        target, cpu, oldest_onnxruntime = (_text(known[name]) for name in ("target", "cpu", "onnxruntime"))
+        symbols = list(elf_symbols(path)) if data.startswith(b"\x7fELF") else []
+        versions = {version for _, version, _ in symbols if version.startswith("GLIBC_2")}
+        glibc = max((tuple(map(int, version[6:].split("."))) for version in versions), default=())
+    except (struct.error, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is a library that pyops build made, but it is damaged; build it again") from error
+    return BuildReport(
+        str(path),
+        target,
+        cpu,
+        ops,
+        len(data),
+        tuple(sorted(name for name, _, defined in symbols if not defined and not name.startswith("_"))),
+        ".".join(map(str, glibc)),
+        oldest_onnxruntime,
+        tuple(warnings),
+        tuple(refused),
+    )
+
+
+def _built_op(item: Any) -> BuiltOp:
+    types, ranks = (tuple(map(_text, _checked(list, item[name]))) for name in ("types", "ranks"))
+    return BuiltOp(_text(item["name"]), _checked(int, item["version"]), types, ranks, _checked(int, item["functions"]))
+
+
+def _text(value: Any) -> str:
+    if not _checked(str, value).isprintable():
+        raise ValueError(f"{value!r} has characters that cannot be shown")
+    return str(value)
+
+
+def _checked(kind: type[T], value: Any) -> T:
+    if type(value) is not kind:
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
+    return value

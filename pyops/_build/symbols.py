@@ -1,4 +1,4 @@
-"""External symbols of machine code: which are refused and why; and the symbols of an ELF file."""
+"""External symbols of machine code: the reasons against some of them; and the symbols of an ELF file."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _REASONS = (
 )
 
 
-def why_refused(names: Iterable[str]) -> str | None:
-    """Return why code that takes these symbols from elsewhere cannot be in a library; None if it can."""
-    refused = sorted(name for name in names if not _is_known(name))
-    if not refused:
-        return None
-    reason = next(reason for pattern, reason in _REASONS if any(re.match(pattern, name) for name in refused))
-    return f"it {reason} ({', '.join(refused[:5])})"
+def reason_against(names: Iterable[str]) -> str:
+    """Return why code that takes these symbols from elsewhere cannot be in a library; empty if it can."""
+    unknown = sorted(name for name in names if not _is_known(name))
+    if not unknown:
+        return ""
+    reason = next(reason for pattern, reason in _REASONS if any(re.match(pattern, name) for name in unknown))
+    return f"it {reason} ({', '.join(unknown[:5])})"
 
 
 def _is_known(name: str) -> bool:

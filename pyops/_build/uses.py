@@ -1,4 +1,4 @@
-"""What the machine code of an op is built for: types, ranks and kinds of attributes, as a node could have them."""
+"""What the machine code of an op is built for: types, ranks and kinds of attributes, as nodes could have them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import onnx
+from onnx.shape_inference import InferenceError
+
 from .._compiled.kernel import COMPILABLE, CompiledKernel, spell
 from .._compiled.specialization import Tensor
+from .._models.inference import infer_types
+from .._models.model import key_of
+from .._onnx_schemas import inference_function
 from .._ops.op import AnyOp
 from .._schema.attribute import Attribute, AttributeKind
-from .._schema.dtypes import DType, dtype_name
+from .._schema.dtypes import DType, dtype_name, from_onnx
+from .._schema.node import read_attributes
 from .._schema.signature import Signature, TypeParameter
-from ..errors import CompileError
+from ..errors import CompileError, InputError
 
 RANKS = (1, 2, 3, 4)
 """The ranks that an op is built for unless others are given."""
@@ -34,6 +42,15 @@ class Example(Protocol):
 
     @property
     def attributes(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class NodeCall:
+    """A node as a call of its op; the inputs are arrays of its types and ranks, without elements."""
+
+    op: AnyOp
+    inputs: tuple[Any, ...]
+    attributes: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -156,3 +173,42 @@ _WHAT = {
     AttributeKind.STRINGS: "list of strings",
     AttributeKind.TENSOR: "type and rank",
 } | dict.fromkeys((AttributeKind.INTS, AttributeKind.FLOATS), "length")
+
+
+def of_model(model: onnx.ModelProto, ops: Sequence[AnyOp]) -> list[NodeCall]:
+    """Return the calls of these ops in a model's graph.
+
+    Raises
+    ------
+    InputError
+        The model has none of them, does not have the type or rank of an input, or has a node that does not match its
+        op.
+    """
+    by_name = {(op.domain, op.name): op for op in sorted(ops, key=lambda op: op.version)}
+    nodes = [node for node in model.graph.node if key_of(node) in by_name]
+    if not nodes:
+        names = ", ".join(op.signature.qualified_name for op in ops)
+        raise InputError(f"the model has no node of {names or 'a declared op'}")
+    try:
+        graph = infer_types(model, {key: inference_function(op) for key, op in by_name.items()}).graph
+    except InferenceError as error:
+        raise InputError(f"the model does not match the declared ops: {error}") from error
+    values = (*graph.input, *graph.value_info, *graph.output)
+    types = {value.name: value.type.tensor_type for value in values if value.type.tensor_type.HasField("shape")}
+    return [_call(node, by_name[key_of(node)], types) for node in nodes]
+
+
+def _call(node: onnx.NodeProto, op: AnyOp, types: Mapping[str, onnx.TypeProto.Tensor]) -> NodeCall:
+    inputs = [_array(name, op, types) if name else None for name in node.input]
+    values = read_attributes(node, op.signature)
+    return NodeCall(op, tuple(inputs), {name: value for name, value in values.items() if op.signature.attribute(name)})
+
+
+def _array(name: str, op: AnyOp, types: Mapping[str, onnx.TypeProto.Tensor]) -> Any:
+    row = from_onnx(types[name].elem_type) if name in types else None
+    if row is None:
+        raise InputError(
+            f"the model does not have the type and rank of {name!r}, an input of {op.signature.qualified_name}; add "
+            "them to the model's value_info"
+        )
+    return np.empty((0,) * len(types[name].shape.dim), row.dtype)

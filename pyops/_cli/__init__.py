@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__
 from ..errors import MissingDependencyError
-from . import build, commands, doctor, output
+from . import commands, doctor, output
 from .output import answering
 
 
@@ -40,7 +40,7 @@ app.command("inspect")(commands.inspect_model)
 app.command("run")(commands.run_model)
 app.command("check")(commands.check_op)
 app.command("bench")(commands.bench)
-app.command("build")(build.build_library)
+app.command("build")(commands.build_library)
 app.command("doctor")(doctor.report)
 app.command("demo")(demo)
 

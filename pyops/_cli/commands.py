@@ -1,4 +1,4 @@
-"""The commands about ops and models: ``list``, ``inspect``, ``run``, ``check`` and ``bench``."""
+"""The commands about ops and models: ``list``, ``inspect``, ``run``, ``check``, ``bench`` and ``build``."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import onnx
 import typer
 
 from .._display import op_table
 from .._display.inspection import inspect
 from .._files import whole_file
 from .._ops import plugins as plugin_packages
+from .._ops.op import Op
 from .._ops.origin import package
 from .._progress import progress, track
 from .._schema.dtypes import describe
 from ..errors import EngineError, PyopsError
 from . import output
-from .arguments import as_call, as_feed, find_op, import_modules, read_arrays, read_attributes
+from .arguments import as_call, as_feed, find_op, import_module, import_modules, read_arrays, read_attributes
 from .output import Answer, answering
 
 if TYPE_CHECKING:
@@ -74,7 +76,7 @@ def inspect_model(
 
     The exit code is 1 if a node would not run.
     """
-    from .._build.description import read_library
+    from .._build.report import read_library
 
     if model.suffix in output.LIBRARY_SUFFIXES:
         made = read_library(model)
@@ -288,3 +290,53 @@ def _sessions(
         else:
             calls["reference"] = functools.partial(evaluator.run, None, feed)
     return calls, missing
+
+
+@answering
+def build_library(
+    module: Annotated[str, typer.Argument(metavar="MODULE|FILE", help="A module or file that declares ops.")],
+    out: Annotated[Path, typer.Option("--output", "-o", metavar="LIB", help="The library to write.")],
+    names: Annotated[list[str], typer.Option("--op", metavar="OP", help="Only this op, domain::Name.")] = [],  # noqa: B006
+    models: Annotated[
+        list[Path],
+        typer.Option(
+            "--for", metavar="MODEL", help="Build the ops of this model, for its types and attributes.", exists=True
+        ),
+    ] = [],  # noqa: B006
+    ranks: Annotated[
+        list[str], typer.Option(metavar="N|N,M", help="A rank of all inputs, or one for each; may be given again.")
+    ] = [],  # noqa: B006
+    target: Annotated[
+        str | None, typer.Option(help="linux-x86-64, linux-aarch64, ...; by default this machine.")
+    ] = None,
+    cpu: Annotated[str | None, typer.Option(help="native, or the least that the library requires: x86-64-v3.")] = None,
+    linker: Annotated[str | None, typer.Option(help="cc or zig.")] = None,
+    skip_unsupported: Annotated[bool, typer.Option(metavar="", help="Leave out ops that cannot be built.")] = False,
+    as_json: output.Json = False,
+) -> Answer:
+    """Build a custom-op library from ops with compiled kernels; ONNX Runtime loads it without Python."""
+    declared = [value for value in import_module(module).values() if isinstance(value, Op)]
+    ops = [find_op(name) for name in names] or list(dict.fromkeys(declared))
+    from .._build.build import build
+    from .._build.uses import of_model
+
+    examples = [example for model in models for example in of_model(onnx.load(model), ops)]
+    report = build(
+        out,
+        list(dict.fromkeys(example.op for example in examples)) if models else ops,
+        examples=examples,
+        ranks=[_rank(text) for text in ranks] or None,
+        target=target,
+        cpu=cpu,
+        linker=linker,  # type: ignore[arg-type]  # an unknown one is reported there
+        skip_unsupported=skip_unsupported,
+    )
+    return Answer(report.parts(), dataclasses.asdict(report))
+
+
+def _rank(text: str) -> int | tuple[int, ...]:
+    try:
+        ranks = tuple(map(int, text.split(",")))
+    except ValueError:
+        raise typer.BadParameter(f"expected a rank or one for each input (2 or 3,1), got {text!r}") from None
+    return ranks if "," in text else ranks[0]

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any
 
-from .._build.description import read_library
+from .._build.report import read_library
 from .._ops import plugins
 from .._ops.origin import package
 from .._progress import progress

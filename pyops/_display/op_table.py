@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, overload
+from collections.abc import Iterable
+from typing import Any
 
 from .._ops import adoption, plugins, registry
 from .._ops.op import AnyOp, Op
@@ -20,7 +20,7 @@ def list_ops() -> OpTable:
     Returns
     -------
     OpTable
-        A sequence sorted by domain, name and version. It is displayed as a table: domain, op type, version, devices
+        A tuple sorted by domain, name and version. It is displayed as a table: domain, op type, version, devices
         with their own kernel, the engine that hosts the op on this machine (``reference``: only ONNX's
         ReferenceEvaluator can run it), source line and signature. Installed plug-ins that have not been imported are
         listed below it.
@@ -52,8 +52,8 @@ def _notes() -> list[str]:
     return notes + [f"{plugin.name}: provided by {package(plugin)}, {how}" for plugin in plugins.not_imported()]
 
 
-class OpTable(Shown, Sequence[AnyOp]):
-    """A sequence of ops, displayed as a table in a terminal and in a notebook.
+class OpTable(Shown, tuple[AnyOp, ...]):
+    """A tuple of ops, displayed as a table in a terminal and in a notebook.
 
     Attributes
     ----------
@@ -61,9 +61,13 @@ class OpTable(Shown, Sequence[AnyOp]):
         Lines about ops that are not in the table.
     """
 
-    def __init__(self, ops: Iterable[AnyOp], notes: Iterable[str] = ()) -> None:
-        self._ops = tuple(ops)
+    notes: tuple[str, ...]
+
+    def __new__(cls, ops: Iterable[AnyOp], notes: Iterable[str] = ()) -> OpTable:
+        """Create the tuple and store the notes."""
+        self = super().__new__(cls, ops)
         self.notes = tuple(notes)
+        return self
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows of the table as dictionaries, with the names and types that a report on a model has."""
@@ -78,23 +82,13 @@ class OpTable(Shown, Sequence[AnyOp]):
                 "package": package_of(op.domain, op.kernels["cpu"]),
                 "signature": op.signature.brief,
             }
-            for op in self._ops
+            for op in self
         ]
-
-    @overload
-    def __getitem__(self, index: int) -> AnyOp: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[AnyOp, ...]: ...
-    def __getitem__(self, index: int | slice) -> AnyOp | tuple[AnyOp, ...]:
-        return self._ops[index]
-
-    def __len__(self) -> int:
-        return len(self._ops)
 
     def parts(self) -> list[Part]:
         """Return the parts to display: the table and the notes."""
         where_empty = [] if self else ["no ops are declared"]
-        return [[_HEADER, *map(_row, self._ops)], *where_empty, *self.notes]
+        return [[_HEADER, *map(_row, self)], *where_empty, *self.notes]
 
 
 def _row(op: AnyOp) -> tuple[str, ...]:

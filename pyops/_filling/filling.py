@@ -18,9 +18,8 @@ from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
 from ..errors import ModelError
 from .definitions import Types, bare, definition, type_name, type_proto
-from .kernels import has_kernel, newest_ir_version, newest_opset
 from .reference import DOMAIN, reference_op
-from .typed_nodes import TypedNode, output_types, typed_nodes
+from .typed_nodes import TypedNode, has_kernel, newest_ir_version, newest_opset, output_types, typed_nodes
 
 BETWEEN_CASTS, BY_REFERENCE = "ONNX Runtime, between Cast nodes", "onnx's reference implementation"
 

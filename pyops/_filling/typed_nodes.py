@@ -1,26 +1,39 @@
-"""Nodes of a model, with the types of their inputs and outputs."""
+"""Nodes of a model, with the types of their inputs and outputs, and whether ONNX Runtime can run one: it tries."""
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import onnx
+import onnxruntime
 
-from .._models.inference import InferenceFunction, infer_types, opset_ids, opset_versions
+from .._models.inference import NEWEST, InferenceFunction, infer_types, opset_ids, opset_versions
 from .._models.model import Key, Model, full_domain, key_of
 from .._onnx_schemas import inference_function
 from .._ops.builtin import ONNX_DOMAIN
 from .._ops.op import AnyOp
+from .._schema.devices import CUDA_PROVIDER
 from .definitions import Definition, Types, allowing, bare, definition, infer_bound, one_node, spell
 
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext
 
 _WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}
+_CPU = "CPUExecutionProvider"
+# What ONNX Runtime says of a node without a kernel. Whatever else it says, the node is invalid.
+_LACKING = re.compile(
+    "NOT_IMPLEMENTED|not currently registered|is not a registered function/op|No Op registered|"
+    "parameter .* of operator .* is invalid"
+)
+# Operators whose kernels refuse some attributes, or need locales of the machine.
+_PARTIAL = {"GRU", "LSTM", "RNN", "StringNormalizer"}
+_OLDEST_TRIED, _IR_VERSION = 17, 10  # versions that every supported ONNX Runtime accepts
 
 
 @dataclass(frozen=True)
@@ -125,3 +138,68 @@ def output_types(node: onnx.NodeProto, domain: str, opset: int, inputs: Types) -
     graph = one_node(bare(node), inputs, (None,) * len(node.output))
     proto = onnx.helper.make_model(graph, opset_imports=opset_ids({domain: opset}))
     return next(typed_nodes(proto, {})).outputs
+
+
+def has_kernel(node: TypedNode, opset: int, providers: frozenset[str]) -> bool:
+    """Return whether ONNX Runtime has a kernel for a node in a model that imports this version of its domain.
+
+    That of an invalid node is left to say what is wrong.
+    """
+    graph = one_node(bare(node.proto), node.inputs, node.outputs)
+    if _is_run(graph, node.key[0], opset, providers):
+        return True
+    # Functions by which ONNX Runtime expands some operators depend on ranks.
+    names = filter(None, (*node.proto.input, *node.proto.output))
+    for item, name in zip((*graph.input, *graph.output), names, strict=True):
+        known = node.values.get(name)
+        if known is not None and spell(known) == spell(item.type):
+            item.type.CopyFrom(known)
+    return _is_run(graph, node.key[0], opset, providers)
+
+
+def _is_run(graph: onnx.GraphProto, domain: str, opset: int, providers: frozenset[str]) -> bool:
+    data = graph.SerializeToString(deterministic=True)
+    reason = reason_against(data, domain, opset)
+    if not (_LACKING.search(reason) or (reason and graph.node[0].op_type in _PARTIAL)):
+        return True
+    return CUDA_PROVIDER in providers and not reason_against(data, domain, opset, providers=(CUDA_PROVIDER, _CPU))
+
+
+@functools.lru_cache(4096)
+def reason_against(
+    graph: bytes, domain: str, opset: int, ir_version: int = _IR_VERSION, providers: tuple[str, ...] = (_CPU,)
+) -> str:
+    """Return why ONNX Runtime creates no session for a serialized graph of nodes of one domain; empty if it does."""
+    imports = opset_ids({ONNX_DOMAIN: _OLDEST_TRIED} | {domain: opset})
+    model = onnx.helper.make_model(onnx.GraphProto.FromString(graph), opset_imports=imports, ir_version=ir_version)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    try:
+        onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+    except Exception as error:  # ONNX Runtime raises several unrelated types
+        return str(error)
+    return ""
+
+
+@functools.cache
+def newest_opset(wanted: int) -> int:
+    """Return the newest version of ONNX's own domain that ONNX Runtime accepts, up to the one that a model imports."""
+    return _newest(wanted, lambda version: not reason_against(_EMPTY, ONNX_DOMAIN, version))
+
+
+@functools.cache
+def newest_ir_version(wanted: int) -> int:
+    """Return the newest IR version that ONNX Runtime accepts, up to that of a model."""
+    return _newest(wanted, lambda version: not reason_against(_EMPTY, ONNX_DOMAIN, _OLDEST_TRIED, version))
+
+
+def _newest(wanted: int, accepts: Callable[[int], bool]) -> int:
+    # ONNX Runtime accepts all versions from 1 up to some version.
+    return (
+        bisect.bisect_left(range(1, min(wanted, NEWEST) + 1), True, key=lambda version: not accepts(version)) or wanted
+    )
+
+
+_EMPTY = onnx.parser.parse_graph("empty (float[1] x) => (float[1] y) { y = Identity(x) }").SerializeToString()

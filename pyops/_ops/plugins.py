@@ -122,7 +122,7 @@ def _load(plugin: EntryPoint) -> list[AnyOp]:
     with registry.collecting() as ops:
         try:
             plugin.load()
-        except BaseException:
+        except BaseException:  # an interrupt, too
             # Python removes only the module that raised; the others must be imported again to declare their ops again.
             for name in {module_of(op.kernels["cpu"]) for op in ops} - modules:
                 sys.modules.pop(name, None)

@@ -14,7 +14,7 @@ from .._ops import adoption, registry
 from .session import KEYWORDS, InferenceSession, register_custom_ops
 
 import onnxruntime  # isort: skip  # after session, which says what to install where it is absent
-from .libraries import library_ops  # isort: skip  # imports onnxruntime
+from .native.options import library_ops  # isort: skip  # imports onnxruntime
 
 
 def patch_onnxruntime() -> Installation:

@@ -40,8 +40,8 @@ from .extensions import session as extensions
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
 from .external_data import reading_external_data
-from .libraries import library_ops
 from .native import session as native
+from .native.options import library_ops
 from .origin import Origin, origin_of, session_options
 from .refusals import explained, listing, note_mistyped
 

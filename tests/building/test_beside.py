@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops._build.description import read_library
+from pyops._build.report import read_library
 from tests.building.buildable_ops import PAIRS, pair_sums
 from tests.building.conftest import Library
 from tests.cli.commands import command, parsed

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import pyops
 from pyops import Op, onnx_op
-from pyops._build import linker, targets
+from pyops._build import targets
 from pyops._cli import app
 from pyops.errors import CompileError, InputError, MissingDependencyError
 from pyops.testing import Sample
@@ -204,8 +204,8 @@ def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path
 def test_a_missing_compiler_is_named(
     options: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linker.shutil, "which", lambda name: None)
-    monkeypatch.setattr(linker.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(targets.shutil, "which", lambda name: None)
+    monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None)
     options = {"target": "linux-x86-64", **options} if targets.host() == "linux-x86-64" else options
     with pytest.raises(MissingDependencyError, match=re.escape(words)):
         pyops.build(tmp_path / "lib.so", prints, **options)

@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import pyops
-from pyops._build.description import read_library
+from pyops._build.report import read_library
 from pyops.testing import Sample
 from tests.building.buildable_ops import LOOPS, PAIRS, RAISING, add_scaled, pair_sums, rows
 from tests.building.conftest import Library

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from pyops import errors, onnx_op
-from pyops._build.examples import of_model
+from pyops._build.uses import of_model
 
 T = TypeVar("T", np.float32, np.float64)
 

@@ -217,7 +217,7 @@ def test_it_allows_nothing(model):
 
 def test_tables(model):
     found = _explained(model, lambda x: torch.lgamma(x), kernels=False)
-    assert str(found).splitlines()[0].split() == ["operator", "calls", "exported", "by", "why", "called", "in"]
+    assert str(found).splitlines()[0].split() == ["operator", "calls", "exported", "by", "reason", "called", "in"]
     assert "<td>aten::lgamma</td><td>1</td><td>fallback</td><td>torch&#x27;s exporter" in found._repr_html_()
     assert found.by("fallback") == ["aten::lgamma"]
     assert found[0].operator == "aten::lgamma"

@@ -14,7 +14,7 @@ from onnxscript import opset18 as op18
 import exporters
 import pyops
 from exporters._lowering import translations
-from exporters._lowering.explanations import causes
+from exporters._lowering.lower import causes
 from pyops import onnx_op
 from pyops.errors import ModelError
 from tests.helpers.tiers import exhaustive

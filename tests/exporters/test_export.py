@@ -360,6 +360,15 @@ def test_what_torch_says_of_an_argument_is_as_it_is(model):
     assert caught.value.__context__ is None  # torch was asked once
 
 
+def test_a_report_on_a_capture_that_fails(model, tmp_path):
+    module = model(lambda x: x if x.sum() > 0 else -x)
+    with pytest.raises(exporters.ExportError, match="cannot capture the model"):
+        exporters.export(module, (torch.ones(3),), report=True, artifacts_dir=tmp_path / "reports")
+    (report,) = (tmp_path / "reports").iterdir()
+    assert report.name.endswith("_pt_export.md")
+    assert "the model's Python code depends on values" in report.read_text()
+
+
 def test_the_program_takes_the_models_arguments(export, torch_add_round, model):
     net = model(lambda x, n, pair, *, y: torch_add_round(x) * n + pair[1] - y)
     x, args = torch.randn(2), (torch.randn(2), 3, (None, torch.randn(2)))

@@ -17,7 +17,7 @@ import pyops
 from pyops import errors, onnx_op
 from pyops._display.inspection import inspect
 from pyops._filling import filling
-from pyops._filling.kernels import newest_ir_version, newest_opset
+from pyops._filling.typed_nodes import newest_ir_version, newest_opset
 from pyops._runtime import session as session_module
 from pyops._schema.dtypes import from_type_str
 

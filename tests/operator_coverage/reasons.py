@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 
-from exporters._lowering.explanations import causes
+from exporters._lowering.lower import causes
 from exporters._report import VerificationReport
 from exporters.errors import CaptureError, ExportError
 

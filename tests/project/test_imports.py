@@ -34,7 +34,7 @@ OF_NUMBA = {
         "texts",
         "vector_math",
     )
-} | {f"pyops._build.{name}" for name in ("build", "exception_text", "machine_code", "shape_functions", "tables")}
+} | {f"pyops._build.{name}" for name in ("build", "machine_code", "shape_functions", "tables")}
 
 # Makes packages look as if they were not installed.
 BLOCK = """

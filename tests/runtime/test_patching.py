@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops._ops import plugins
-from pyops._runtime.libraries import LIBRARY_ENTRY
+from pyops._runtime.native.options import LIBRARY_ENTRY
 from tests.helpers.models import chain
 
 F32 = NDArray[np.float32]

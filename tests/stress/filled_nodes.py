@@ -22,7 +22,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import Fail
 
 import pyops
 from pyops._filling.filling import BY_REFERENCE
-from pyops._filling.kernels import newest_opset
+from pyops._filling.typed_nodes import newest_opset
 from pyops.errors import FilledNodeWarning, ModelError
 
 Arrays = list[Any]

@@ -88,8 +88,8 @@ def _publish() -> None:
     refused = []
     changed = {(op.domain, op.name): op for op in declared.latest() if _known.get((op.domain, op.name)) is not op}
     for (domain, name), op in changed.items():
-        if reasons := _obstacles(op.signature, others):
-            refused.append(registry.refusal(op.signature, reasons))
+        if reasons := _reasons_against(op.signature, others):
+            refused.append(registry.describe_reasons(op.signature, reasons))
             registry.hide(domain, name, refused[-1])
         else:
             codes = {attribute.name: _ATTRIBUTE_CODES[attribute.kind] for attribute in op.signature.attributes}
@@ -103,7 +103,7 @@ def _publish() -> None:
         warn("ops left out:\n" + "\n".join(f"  - {line}" for line in refused))
 
 
-def _obstacles(signature: Signature, others: set[str]) -> list[str]:
+def _reasons_against(signature: Signature, others: set[str]) -> list[str]:
     found = [
         f"{attribute.kind.name.lower()} attribute {attribute.name!r}"
         for attribute in signature.attributes
@@ -118,7 +118,7 @@ def _obstacles(signature: Signature, others: set[str]) -> list[str]:
             f"domain {signature.domain!r}, which has functions declared with onnxruntime-extensions' own onnx_op "
             "(declare those with pyops.onnx_op too)"
         )
-    return registry.obstacles(signature) + found
+    return registry.reasons_against(signature) + found
 
 
 def _compute(op: AnyOp, call: hook.HookCall) -> hook.Answer:

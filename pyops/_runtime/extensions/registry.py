@@ -40,7 +40,7 @@ class Types(NamedTuple):
     outputs: tuple[int, ...]
 
 
-def obstacles(signature: Signature) -> list[str]:
+def reasons_against(signature: Signature) -> list[str]:
     """Return descriptions of the features of an op that onnxruntime-extensions does not support."""
     found = [f"optional input {item.name!r}" for item in signature.inputs if item.optional]
     found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
@@ -61,7 +61,7 @@ def is_supported(dtype: DType) -> bool:
     return dtype in _SUPPORTED
 
 
-def refusal(signature: Signature, reasons: Sequence[str]) -> str:
+def describe_reasons(signature: Signature, reasons: Sequence[str]) -> str:
     """Return a one-line message that says why the extensions engine cannot host an op."""
     rows = ([element_type(dtype) for dtype in parameter.dtypes] for parameter in signature.type_parameters)
     is_native = all(any(row and row.ort for row in of_parameter) for of_parameter in rows)

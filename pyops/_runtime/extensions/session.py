@@ -85,7 +85,7 @@ _target = hook.add_target(_compute)
 def register_all(ops: Iterable[AnyOp]) -> None:
     """Register these ops, where supported, for sessions whose options get the library from now on."""
     for op in ops:
-        if not registry.obstacles(op.signature):
+        if not registry.reasons_against(op.signature):
             registry.hosting_domain(registry.choices(op.signature), _target)
 
 
@@ -126,8 +126,8 @@ class SessionHost:
                 "the extensions engine cannot tell which run a kernel call in ONNX Runtime's own threads belongs to; "
                 "set execution_mode to ORT_SEQUENTIAL, or use engine='native'"
             )
-        found = {op.signature: registry.obstacles(op.signature) for op in ops.values()}
-        refused = [registry.refusal(signature, reasons) for signature, reasons in found.items() if reasons]
+        found = {op.signature: registry.reasons_against(op.signature) for op in ops.values()}
+        refused = [registry.describe_reasons(signature, reasons) for signature, reasons in found.items() if reasons]
         if refused:
             lines = "\n".join(f"  - {line}" for line in refused)
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")

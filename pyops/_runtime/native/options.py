@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from ctypes import addressof, c_char_p, c_size_t, c_void_p
 from typing import Any
 
+import onnxruntime
+
+from ..._models.model import Key
 from .c_api import load
 from .session import POINTER_ENTRY, session_options_pointer
+
+LIBRARY_ENTRY = "pyops.library."
+"""The prefix of the configuration entries that libraries write, one for each of their domains."""
 
 
 def config_entry(options: Any, key: str) -> str:
@@ -38,3 +45,12 @@ def config_entries(options: Any) -> dict[str, str]:
     finally:
         api.ReleaseKeyValuePairs(pairs)
     return {key: value for key, value in zip(*texts, strict=True) if not key.startswith(POINTER_ENTRY)}
+
+
+def library_ops(options: Any, domains: Iterable[str]) -> set[Key]:
+    """Return the domain and name of each op in these domains that a library in the session options has."""
+    found: set[Key] = set()
+    # The engine reports options of another class.
+    for domain in domains if isinstance(options, onnxruntime.SessionOptions) else ():
+        found |= {(domain, name) for name in config_entry(options, LIBRARY_ENTRY + domain).split()}
+    return found

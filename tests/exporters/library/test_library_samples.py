@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from exporters._library.library import rows
+from exporters._library.library import complex_rows, rows
 from tests.exporters.library import decompositions
 from tests.exporters.library.kernel_calls import Call, arrays, calls, infos, run
 from tests.helpers.tiers import exhaustive
@@ -157,7 +157,7 @@ def test_it_computes_what_torch_does(row, dtype, most):
 def tried_in(row: str, op: str, dtype: torch.dtype) -> bool:
     """Whether samples of this dtype try the row: complex ones do where it takes them, or where there are no others."""
     supported = infos()[op].supported_dtypes("cpu")
-    others = dtype.is_complex and not rows[row].takes_complex and dtype.to_real() in supported
+    others = dtype.is_complex and row not in complex_rows and dtype.to_real() in supported
     return dtype in supported and not others
 
 
