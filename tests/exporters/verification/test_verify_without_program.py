@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import exporters
+from exporters._fallback.allowed_operators import is_arbitrary
 from exporters._library.library import rows
 from exporters._torch.single_call import SingleCall
 from tests.exporters.library.kernel_calls import calls
@@ -54,8 +55,8 @@ def test_it_equals_the_verification_of_an_export(model, case):
 def test_it_equals_the_verification_of_an_export_for_the_rows_of_the_library(row):
     ops = [op for op in samples(row) if tried_in(row, op, torch.float32)]
     call = next((call for op in ops for call in calls(op, torch.float32) if call.name == row), None)
-    if call is None:
-        pytest.skip("torch has no sample of it in float32")
+    if call is None or is_arbitrary(call.target):
+        pytest.skip("torch has no sample of it in float32, or its results are arbitrary")
     module = SingleCall(call.target, call.args, call.kwargs)
     assert_equal(module, module.tensors)
 
