@@ -37,6 +37,8 @@ lower("aten::one_hot")(searching.one_hot)
 
 @lower("aten::split.Tensor", replaces=True)
 def _split(self: Any, split_size: Any, dim: int = 0) -> Any:
+    if self.shape[dim] == 0:  # of which ONNX makes no part, and torch one
+        return onnx_ops.SequenceConstruct(self)
     # onnxscript's optimizer fails on SplitToSequence if the size is known only when the model runs.
     if isinstance(split_size, int):
         return NotImplemented

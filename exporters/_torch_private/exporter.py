@@ -62,7 +62,9 @@ def by_strategy(
     shapes, _ = private(f"{_EXPORTER}._dynamic_shapes.convert_str_to_export_dim")(dynamic_shapes)
     # The model's code may ask whether it is exported.
     exporting = private(f"{_EXPORTER}._flags.set_onnx_exporting_flag")(run.__call__)
-    with _closed_logs(), warnings.catch_warnings():
+    # torch's exporter does not assume that dynamic sizes are neither 0 nor 1, except in ``torch.export.draft_export``.
+    patched = private("torch.fx.experimental._config.patch")(backed_size_oblivious=True)
+    with _closed_logs(), patched, warnings.catch_warnings():
         # torch itself asks for the gradient of a tensor that autograd computed.
         warnings.filterwarnings("ignore", "The .grad attribute of a Tensor", UserWarning)
         result = exporting(model, args, kwargs, shapes)

@@ -438,6 +438,20 @@ def test_a_size_that_a_draft_fixes_is_listed(model):
     assert pyops.InferenceSession(program).get_inputs()[0].shape == [2, 3]
 
 
+def test_a_draft_assumes_no_size_to_be_larger_than_one(model):
+    weights = torch.tensor([1.0, 2.0, 3.0])
+
+    def function(x):
+        y = x * weights if weights.max() > 2 else x
+        return y + 1 if x.shape[0] == 1 else y
+
+    sizes = ({0: torch.export.Dim.DYNAMIC},)
+    with pytest.warns(CaptureWarning, match=r"shape\[0\] != 1, from inputs, guarded"):
+        program = exporters.export(model(function), (X,), dynamic_shapes=sizes, capture="auto")
+    with pytest.raises(Exception, match=r"expected x.shape\[0\] != 1"):
+        program(X[:1])
+
+
 @pytest.mark.parametrize(
     ("function", "condition"),
     [

@@ -46,6 +46,7 @@ CALLS = {
     "smallest of a scalar": (lambda x: torch.amin(x, 0), SCALAR),
     "first of a scalar": (lambda x: torch.topk(x, 1), SCALAR),
     "product of a scalar": (lambda x: torch.prod(x, 0), tensors(3, dtype=torch.int32)),
+    "parts of nothing": (lambda x: torch.cat(x.split(2)), (torch.zeros(0, 3),)),
     "stable sort": (lambda x: torch.sort(x, dim=1, stable=True), INTS),
     "stable descending sort": (lambda x: torch.sort(x, dim=1, stable=True, descending=True), INTS),
     "deviation under a mask": (lambda x: torch.masked.std(x, 1, mask=x < 3), tensors([[1.0, 2.0, 4.0]])),
