@@ -134,7 +134,7 @@ def capture_and_lower(example: Example, request: Request) -> Lowered:
             if isinstance(failure, CaptureError) and is_capture_failure(error):
                 failure = error  # which has the line
             stops |= not (way.fixes_values or is_capture_failure(failure))
-            # An error of the lowering says more than one of the capture, and a trace is the last way.
+            # An error of the lowering says more than one of the capture, and a later one than an earlier one.
             failures.append((number if way.fixes_values else int(graph is not None), failure))
             if _is_users(failure):
                 failures, done = failures[-1:], None
@@ -146,7 +146,7 @@ def capture_and_lower(example: Example, request: Request) -> Lowered:
             break
     if done is not None:
         return done
-    _, failure = max(failures, key=lambda item: item[0])
+    _, failure = max(reversed(failures), key=lambda item: item[0])
     if is_capture_failure(failure) or (request.capture != "export" and in_trace(failure)):
         failure = capture_failure(failure, request.capture)
         if request.arguments.get("report"):

@@ -95,11 +95,6 @@ def inexpressible(node: Node) -> CaptureError:
     return UnfaithfulError(f"{name} has no translation for a number that depends on data{line}")
 
 
-def packed() -> CaptureError:
-    """Return the error for a packed sequence, the sizes of whose parts depend on data."""
-    return UnfaithfulError("no capture takes packed sequences; pass dynamo=False, which does, or padded sequences")
-
-
 def is_capture_failure(error: BaseException) -> bool:
     """Return whether an export failed because the model could not be captured."""
     return any(isinstance(item, (UncapturedError, UnfaithfulError)) for item in causes(error))

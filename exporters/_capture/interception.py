@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -18,11 +18,10 @@ from torch.fx.traceback import annotate, preserve_node_meta
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from .._torch_private.capture import failed_evaluations, script_calls
+from .._torch_private.capture import failed_evaluations, script_calls, unchecked_states
 from .._torch_private.operators import OpOverload, find_overload, promise, qualified_name, schema_arguments, spell
 from .._torch_private.trees import replace_leaves, tensor_leaves
 from .calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
-from .failures import packed
 from .questions import QUESTIONS
 
 
@@ -30,7 +29,8 @@ from .questions import QUESTIONS
 def intercepted(replacing: bool, tracing: bool = False) -> Iterator[Interception]:
     """Context manager: capture in an `Interception`, and let captures run scripted modules."""
     mode = Interception(replacing, tracing)
-    with failed_evaluations(mode.record), script_calls(_annotations), mode:
+    states = unchecked_states() if replacing else nullcontext()
+    with failed_evaluations(mode.record), script_calls(_annotations), states, mode:
         yield mode
 
 
@@ -64,8 +64,6 @@ class Interception(TorchFunctionMode):
         exporting = self._tracing or (torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling())
         if not exporting:
             return func(*args, **kwargs)
-        if getattr(func, "__name__", "") == "_pack_padded_sequence":
-            raise packed()
         with preserve_node_meta(), annotate({LINE: calling_line()}):
             replacement = _REPLACEMENTS.get(func) if self._replacing else None
             result = replacement(*args, **kwargs) if replacement else NotImplemented
@@ -106,7 +104,8 @@ def _standing_for(operator: str) -> OpOverload:
         names = [item.name for item in schema_arguments(target)]
         return _FAKES[operator](dict(zip(names, args, strict=False)) | kwargs)
 
-    _library.define(spell(target).partition("::")[2])
+    # The schema of pad_packed_sequence has a number, but the longest length depends on data.
+    _library.define(spell(target).partition("::")[2].replace("int total_length", "SymInt total_length"))
     _library.impl(name, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=_library)
     found = find_overload(f"{_NAMESPACE}::{name}")
@@ -187,6 +186,14 @@ def _narrow(input: torch.Tensor, dim: int, start: Any, length: int) -> Any:
     return input.narrow(dim, first, length)
 
 
+def _zeros(*size: Any, **options: Any) -> Any:
+    """Return zeros of sizes some of which are tensors, as recurrent layers ask for; the fake of torch takes none."""
+    if not any(isinstance(item, torch.Tensor) for item in size):
+        return NotImplemented
+    sizes: list[Any] = [item.item() if isinstance(item, torch.Tensor) else item for item in size]
+    return torch.zeros(sizes, **options)
+
+
 def _where(condition: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     # The fake of torch takes only a boolean mask, and torch itself also one of bytes.
     return torch.where(condition.bool(), *args, **kwargs) if condition.dtype == torch.uint8 else NotImplemented
@@ -195,6 +202,13 @@ def _where(condition: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 def _histogram(input: torch.Tensor, bins: Any, *args: Any, **kwargs: Any) -> Any:
     kind = "bins_tensor" if isinstance(bins, torch.Tensor) else "bin_ct"
     return _kept(f"aten::histogram.{kind}", _named("histogram"))(input, bins, *args, **kwargs)
+
+
+def _recurrent(name: str) -> Callable[..., Any]:
+    """Return the replacement of a function of recurrent layers, for calls with a packed sequence."""
+    call = _kept(f"aten::{name}.data")
+    # Where a padded sequence follows its initial state, a packed one follows the sizes of its steps.
+    return lambda *args: call(*args) if isinstance(args[3], (tuple, list)) else NotImplemented
 
 
 def _kept(operator: str, wrap: Callable[[Any], Any] = lambda results: results) -> Callable[..., Any]:
@@ -220,16 +234,20 @@ def _named(name: str) -> Callable[..., Any]:
     return found
 
 
+_RECURRENT = ("gru", "lstm", "rnn_relu", "rnn_tanh")
 _REPLACEMENTS: dict[Any, Callable[..., Any]] = {
     torch.linalg.lstsq: _kept("aten::linalg_lstsq", _named("linalg_lstsq")),
     functional.ctc_loss: _ctc_loss,
     functional.gaussian_nll_loss: _gaussian_nll_loss,
     functional.one_hot: _one_hot,
     torch.where: _where,
+    torch.zeros: _zeros,
 }
 # These functions are methods of tensors too.
 for _name, _replacement in {
     "_grouped_mm": _kept("aten::_grouped_mm"),
+    "_pack_padded_sequence": _kept("aten::_pack_padded_sequence"),
+    "_pad_packed_sequence": _kept("aten::_pad_packed_sequence"),
     "allclose": _allclose,
     "combinations": _kept("aten::combinations"),
     "corrcoef": _kept("aten::corrcoef"),
@@ -238,6 +256,7 @@ for _name, _replacement in {
     "geqrf": _kept("aten::geqrf", _named("geqrf")),
     "histogram": _histogram,
     "narrow": _narrow,
+    **{name: _recurrent(name) for name in _RECURRENT},
 }.items():
     _REPLACEMENTS |= {getattr(place, _name): _replacement for place in (torch, torch.Tensor) if hasattr(place, _name)}
 
@@ -319,8 +338,30 @@ def _fake_grouped_mm(values: Mapping[str, Any]) -> Any:
     return torch.empty([*groups, a.shape[-2], b.shape[-1]], dtype=values.get("out_dtype") or a.dtype, device=a.device)
 
 
+def _fake_packing(values: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    x, new_size = values["input"], torch.library.get_ctx().new_dynamic_size
+    rows, longest = new_size(min=1), new_size(min=1)
+    promise(longest <= x.shape[1 if values["batch_first"] else 0])  # pad_packed_sequence asks for it
+    return x.new_empty([rows, *x.shape[2:]]), values["lengths"].new_empty([longest])
+
+
+def _fake_padding(values: Mapping[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    data, batch = values["data"], torch.library.get_ctx().new_dynamic_size(min=1)
+    sizes = [batch, values["total_length"]] if values["batch_first"] else [values["total_length"], batch]
+    return data.new_empty([*sizes, *data.shape[1:]]), values["batch_sizes"].new_empty([batch])
+
+
+def _fake_recurrent(values: Mapping[str, Any]) -> tuple[torch.Tensor, ...]:
+    data, hx = values["data"], values["hx"]
+    states = [hx] if isinstance(hx, torch.Tensor) else hx
+    size = states[0].shape[-1] * (2 if values["bidirectional"] else 1)
+    return data.new_empty([data.shape[0], size]), *map(torch.empty_like, states)
+
+
 _FAKES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "aten::_grouped_mm": _fake_grouped_mm,
+    "aten::_pack_padded_sequence": _fake_packing,
+    "aten::_pad_packed_sequence": _fake_padding,
     "aten::combinations": _fake_combinations,
     "aten::cov": _fake_covariance,
     "aten::corrcoef": _fake_covariance,
@@ -330,4 +371,5 @@ _FAKES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "aten::histogram.bins_tensor": _fake_histogram,
     "aten::linalg_lstsq": _fake_lstsq,
     "aten::one_hot": _fake_one_hot,
+    **{f"aten::{name}.data": _fake_recurrent for name in _RECURRENT},
 }

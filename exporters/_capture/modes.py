@@ -182,7 +182,8 @@ def _by_torch(example: Example, strategies: tuple[Strategy, ...] = ("NonStrict",
     failure: UncapturedError | None = None
     for strategy in strategies:
         try:
-            with intercepted(replacing) as mode, recorded_conditions() as asked:
+            # TorchDynamo does not see replacements.
+            with intercepted(replacing and strategy != "Strict") as mode, recorded_conditions() as asked:
                 program = by_strategy(strategy, *example.of_torch, example.verbose)
         except UncapturedError as error:
             failure = failure or error

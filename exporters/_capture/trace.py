@@ -18,6 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.traceback import preserve_node_meta
 
+from .._torch.operators import find_overload
 from .._torch_private.operators import HigherOrderOperator, OpOverload, promise, qualified_name
 from .._torch_private.tracing import enters_autocast, trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
@@ -133,13 +134,21 @@ def _simplify(
 _PUBLIC = {"aten::_is_all_true": _aten.all.default, "aten::_is_any_true": _aten.any.default}
 
 
+_PACKING = find_overload("aten::_pack_padded_sequence")
+
 # Their results have sizes that depend on values, but torch does not tag them with dynamic_output_shape.
 _UNTAGGED = {
+    _PACKING,
     _aten.nonzero_numpy.default,
     _aten.repeat_interleave.self_Tensor,
     _aten.tensor_split.tensor_indices_or_sections,
     _aten.where.default,
 }
+
+
+# Operators whose results stay of open sizes. With a promise about repeat_interleave, torch decomposes it into an
+# operator that its exporter does not have. Of a packed sequence, other lengths than the longest make no difference.
+_UNPROMISED = {_aten.repeat_interleave.self_Tensor, _PACKING}
 
 
 def _has_open_size(node: Node) -> bool:
@@ -216,8 +225,7 @@ class _Run(Interpreter):
 
     def run_node(self, n: Node) -> Any:
         result = super().run_node(n)
-        # With a promise about repeat_interleave, torch decomposes it into an operator that its exporter does not have.
-        if _has_open_size(n) and n.target is not _aten.repeat_interleave.self_Tensor:
+        if _has_open_size(n) and target_of(n) not in _UNPROMISED:
             for tensor, traced in zip(tensor_leaves(result), tensor_leaves(n.meta["val"]), strict=True):
                 for size, fixed in zip(tensor.shape, traced.shape, strict=True):
                     promise(size == fixed)

@@ -40,6 +40,7 @@ from . import (  # noqa: F401
     layers,
     linear_algebra,
     losses,
+    packed_sequences,
     precision,
     statistics,
 )

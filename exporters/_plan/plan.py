@@ -263,6 +263,9 @@ class Plan(Lowering):
             raise inexpressible(node) from None  # it names the line
         for other in errors[1:]:
             error.add_note(str(other))
+        line = source_line(node)
+        if isinstance(error, NoTranslationError) and line not in str(error):
+            raise NoTranslationError(f"{error}: {line}") from error
         raise error
 
     def _unsupported(self, node: Node, reason: str) -> Callable[..., Any]:

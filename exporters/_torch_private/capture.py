@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -123,6 +123,23 @@ def is_fake(tensor: torch.Tensor) -> bool:
     from torch._subclasses.fake_tensor import FakeTensor
 
     return isinstance(tensor, FakeTensor) or is_functorch_wrapped_tensor(tensor)
+
+
+@contextmanager
+def unchecked_states() -> Iterator[None]:
+    """Context manager: let recurrent layers take packed sequences without a check of the initial state.
+
+    The check makes an int of the number of sequences, which a capture on fake tensors does not know.
+    """
+    with ExitStack() as stack:
+        for layer in ("RNNBase", "LSTM"):
+            name = f"torch.nn.{layer}.check_forward_args"
+            stack.enter_context(replaced(name, _of_padded(private(name))))
+        yield
+
+
+def _of_padded(check: Callable[..., None]) -> Callable[..., None]:
+    return lambda layer, input, hidden, sizes: check(layer, input, hidden, sizes) if sizes is None else None
 
 
 @contextmanager

@@ -104,14 +104,6 @@ class Packing(nn.Module):
         return nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=True, total_length=2)[0]
 
 
-@pytest.mark.parametrize("capture", ["export", "trace", "auto"])
-def test_a_packed_sequence_is_refused_by_what_supports_it(capture):
-    model, args = Packing().eval(), (torch.stack([X, -X]), torch.tensor([2, 1]))
-    refusal = r"test_prepared_models.py:\d+: packed = (.|\n)*no capture takes packed sequences; pass dynamo=False"
-    with pytest.raises(ExportError, match=refusal):
-        exporters.export(model, args, verbose=False, capture=capture)
-
-
 @pytest.mark.filterwarnings("ignore")  # of the TorchScript exporter
 def test_packed_sequences_with_other_lengths_by_the_torchscript_exporter():
     model, args = Packing().eval(), (torch.stack([X, -X]), torch.tensor([2, 1]))
