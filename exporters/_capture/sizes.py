@@ -123,7 +123,12 @@ def fixed_sizes(
     """
     inputs = _sizes_of_inputs(program)
     fixed = [f"{inputs[name][0]} == {value}" for name, value in constant_sizes(program).items() if name in inputs]
-    return fixed + _fixed_sizes(program, model, args, kwargs, shapes)
+    return fixed + [
+        f"{path} == {size}"
+        for path, size, asked in _asked_sizes(program, model, args, kwargs, shapes)
+        # A draft export leaves the sizes that it fixes symbolic.
+        if asked not in (None, torch.export.Dim.STATIC) and not isinstance(asked, int) and size.isdigit()
+    ]
 
 
 def _sizes_of_inputs(program: torch.export.ExportedProgram) -> dict[str, tuple[str, tuple[int, int]]]:
@@ -141,19 +146,6 @@ def constant_sizes(program: torch.export.ExportedProgram) -> dict[str, int]:
     """Return the sizes of a captured program that have a symbol, as dynamic ones do, but only one value."""
     ranges = program.range_constraints.items()
     return {str(size): int(found.lower) for size, found in ranges if found.lower == found.upper}
-
-
-def _fixed_sizes(
-    program: torch.export.ExportedProgram, model: torch.nn.Module, args: Any, kwargs: Mapping[str, Any], shapes: Any
-) -> list[str]:
-    """Return ``"x.shape[0] == 3"`` for each size that was to be dynamic and is a number in the captured program."""
-    fixed = (None, torch.export.Dim.STATIC)
-    return [
-        f"{path} == {size}"
-        for path, size, asked in _asked_sizes(program, model, args, kwargs, shapes)
-        # A draft export leaves the sizes that it fixes symbolic.
-        if asked not in fixed and not isinstance(asked, int) and size.isdigit()
-    ]
 
 
 def size_names(
