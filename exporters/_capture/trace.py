@@ -18,8 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.traceback import preserve_node_meta
 
-from .._torch.operators import find_overload
-from .._torch_private.operators import HigherOrderOperator, OpOverload, promise, qualified_name
+from .._torch_private.operators import HigherOrderOperator, OpOverload, find_overload, promise, qualified_name
 from .._torch_private.tracing import enters_autocast, trace_graph
 from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
 from .calls import READ, place_of
