@@ -334,7 +334,10 @@ def outcome(case: Case) -> tuple[str, str]:
             return "unclear", f"{type(error).__name__}: {str(error)[:600]}"
     told = any(issubclass(item.category, exporters.errors.CaptureWarning) for item in caught)
     listed = [item for item in program.decisions if item.depends_on == "inputs"]
-    session = _session(program)
+    try:
+        session = _session(program)
+    except Exception as error:
+        return "unclear", f"the model does not load: {type(error).__name__}: {str(error)[:600]}"
     problem = _compare(session, example, wanted)
     if problem:
         return "wrong", f"at the example: {problem}"
