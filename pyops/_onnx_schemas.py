@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import math
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ import onnx
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError
 
+from ._locks import RLock
 from ._ops import registry
 from ._ops.builtin import ONNX_DOMAIN
 from ._ops.op import Op
@@ -275,7 +275,7 @@ def _unregister(registration: ExitStack) -> None:
             _remove_all()
 
 
-_lock = threading.RLock()
+_lock = RLock()
 _registrations: list[ExitStack] = []
 _registered: dict[_Key, Op[..., Any]] = {}
 

@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
+from pyops._locks import RLock
 from pyops._releases import tested
 
 from ..errors import ExportError
@@ -51,7 +52,7 @@ def guarded(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
-_exporting = threading.RLock()
+_exporting = RLock()
 _LISTING = "torch._export.utils._materialize_cpp_cia_ops"
 
 

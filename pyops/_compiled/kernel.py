@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_origin
 
 import numpy as np
 
+from .._locks import RLock
 from .._schema import hints, validation
 from .._schema.declaration import Compile, FastMath
 from .._schema.dtypes import DType, dtype_name
@@ -65,7 +65,7 @@ class CompiledKernel:
         self._mode = mode
         flags = fastmath if isinstance(fastmath, bool) else set(fastmath)
         self.options = {"fastmath": flags} | ({"boundscheck": True} if mode == "debug" else {})
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._callables: dict[Any, CallableKernel] = {}
         self._entries: dict[Specialization, tuple[int, int] | None] = {}
         self._is_compiled: dict[Any, bool] = {}

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._locks import RLock
 from .._models import model
 from .._tables import Part, Shown, html_parts
 from ..errors import MissingDependencyError
@@ -125,7 +126,7 @@ def _properties(node: CustomNode) -> dict[str, str]:
     return {name: value for name, value in {**facts, "problem": problems}.items() if value}
 
 
-_lock = threading.Lock()
+_lock = RLock()
 
 
 def _serve(netron: Any, file: str, data: bytearray) -> tuple[str, int]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .._locks import RLock
 from ..errors import PluginError, PluginWarning, warn
 from . import adoption, registry
 from .origin import installed_plugins, module_of, package
@@ -25,7 +25,7 @@ VARIABLE = "PYOPS_PLUGINS"
 
 _imported: set[EntryPoint] = set()
 _importing: set[str] = set()  # modules
-_lock = threading.RLock()
+_lock = RLock()
 
 
 def import_for(domains: Iterable[str]) -> None:

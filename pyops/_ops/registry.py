@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol, cast
 
+from .._locks import RLock
 from ..errors import ModelError
 from . import origin
 from .op import AnyOp
 
-_lock = threading.RLock()
+_lock = RLock()
 # The dictionaries of versions are replaced, never changed.
 _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
 # The list of `collecting`, in the thread that collects.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 import uuid
 import weakref
 from collections import OrderedDict
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnxruntime
 
+from .._locks import RLock
 from . import pickling
 from .origin import Origin, check_unchanged, has_threads, session_options, worker_threads
 from .pickling import Recipe
@@ -28,7 +28,7 @@ _ASKED = ("__", "_ipython", "_repr_")
 
 # Of pending sessions, by key. There is no lock for all of them: creating a session may run the user's code, which may
 # wait for another thread that uses another session.
-_locks: dict[Any, threading.RLock] = {}
+_locks: dict[Any, RLock] = {}
 _shared: OrderedDict[str, DeferredSession] = OrderedDict()
 # Only C code runs when a session is freed: what a signal's handler raises in a finalizer is lost.
 _living: set[weakref.ref[DeferredSession]] = set()
@@ -83,7 +83,7 @@ class DeferredSession:
         pending = vars(self).get(_PENDING)
         if pending is None:
             return
-        with _locks.setdefault(pending.key, threading.RLock()):
+        with _locks.setdefault(pending.key, RLock()):
             if self._is_pending:  # else another thread has filled it
                 self._share(pending.made(type(self)))
                 del vars(self)[_PENDING]

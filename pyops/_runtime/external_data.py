@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .._locks import RLock
 from .native.options import config_entry
 
 _FOLDER = "session.model_external_initializers_file_folder_path"
 
 
 # For each options object, the lock of the session in creation that changes it, and those of all others in creation.
-_locks: dict[weakref.ref[Any], tuple[threading.RLock, list[threading.RLock]]] = {}
+_locks: dict[weakref.ref[Any], tuple[RLock, list[RLock]]] = {}
 
 
 @contextmanager
@@ -27,9 +27,9 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
     one. With `of_one_session` nobody else uses the options, and the setting stays: ONNX Runtime logs a warning when it
     changes.
     """
-    changing, others = _locks.setdefault(weakref.ref(options, _locks.pop), (threading.RLock(), []))
+    changing, others = _locks.setdefault(weakref.ref(options, _locks.pop), (RLock(), []))
     if folder is None:
-        own = threading.RLock()
+        own = RLock()
         with own:
             with changing:
                 others.append(own)

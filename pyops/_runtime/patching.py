@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
+from .._locks import RLock
 from .._models import model, resolution
 from .._models.model import Model
 from .._ops import adoption, registry
@@ -64,7 +64,7 @@ class Installation(AbstractContextManager["Installation"]):
         self.uninstall()
 
 
-_lock = threading.Lock()
+_lock = RLock()
 _installations: list[Installation] = []
 _replaced: list[tuple[Any, Any]] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
 import sys
@@ -21,6 +20,16 @@ else:
     # Evaluated when they are read: a ForwardRef stands for what names something that is not defined.
     from annotationlib import Format, get_annotations
 
+    def _evaluating(read: Callable[..., Any], option: str) -> Callable[..., Any]:
+        def evaluated(function: Any, **options: Any) -> Any:
+            try:
+                return read(function, **options)
+            except (NameError, AttributeError, TypeError):
+                # Not at once: in this format Python ignores all exceptions, those of a signal's handler as well.
+                return read(function, **options, **{option: Format.FORWARDREF})
+
+        return evaluated
+
     ANNOTATED = "__annotate__"
-    annotations_of = functools.partial(get_annotations, format=Format.FORWARDREF)
-    signature_of = functools.partial(inspect.signature, annotation_format=Format.FORWARDREF)
+    annotations_of = _evaluating(get_annotations, "format")
+    signature_of = _evaluating(inspect.signature, "annotation_format")

@@ -502,3 +502,50 @@ def test_a_handler_that_calls_often_just_before_a_call_has_returned():
     """
     expected = "[1.0, 2.0, 3.0] 40 [1.0, 2.0, 3.0]\n{(1.0, 2.0, 3.0)}"
     run_new_script((PYTHON_CALLS, OPS, script), expected)
+
+
+def test_an_interrupt_while_an_exception_is_described_is_what_another_session_reports() -> None:
+    script = """
+        class Failure(Exception):
+            def __str__(self):
+                if not sent:
+                    sent.append(True)
+                    os.kill(os.getpid(), signal.SIGINT)
+                return "mine"
+
+        sent = []
+
+        @onnx_op("hazards::Op")
+        def op(x: F32) -> F32:
+            raise Failure
+
+        options = pyops.register_custom_ops(onnxruntime.SessionOptions())
+        options.log_severity_level = 4
+        session = onnxruntime.InferenceSession(chain("hazards::Op").SerializeToString(), options)
+        try:
+            session.run(None, {"x": x})
+        except Exception as error:
+            print(*[word in str(error) for word in ("KeyboardInterrupt", "Failure: mine", "pyops exception")])
+        print(repr(pyops.last_exception()))
+    """
+    run_script(script, "True True False\nKeyboardInterrupt()")
+
+
+def test_an_exception_of_a_handler_while_hints_are_evaluated_is_raised() -> None:
+    script = """
+        def interrupt(number, frame):
+            raise RuntimeError("mine")
+
+        def signalling(hint):
+            os.kill(os.getpid(), signal.SIGUSR1)
+            return hint
+
+        def declare():
+            @onnx_op("hazards::Op")
+            def op(x: signalling(F32)) -> F32:
+                return x
+
+        signal.signal(signal.SIGUSR1, interrupt)
+        attempt(declare)
+    """
+    run_script(script, "RuntimeError mine")

@@ -85,8 +85,8 @@ _CALL = f"""
 while True:
     if errors:
         answer = None
-        if not is_reported:
-            is_reported = True
+        if attempts < {_LEVELS}:
+            attempts += 1
             # And the spares. An exception at the first instruction leaves is_taken False: this generator then serves no
             # other call, and is replaced here.
             fill(pool)
@@ -95,7 +95,7 @@ while True:
             answer, number = spares[-1]
             del spares[-1]  # no call, because at the recursion limit C code cannot be called either
             slots[number] = errors[-1]
-        errors, is_reported = (), False
+        errors, attempts = (), 0
     call = None
     if is_taken:
         is_taken = False
@@ -113,7 +113,7 @@ while True:
 _SERVE = """
 def _serve(target, reporter, spares, pool, fill):
     report, slots = functools.partial(_report, reporter), reporter.slots
-    errors, is_reported, is_taken, answer, call = (), False, True, None, None
+    errors, attempts, is_taken, answer, call = (), 0, True, None, None
     own = yield
 {levels}
 """
@@ -145,8 +145,9 @@ class Guard:
         Gets what C passes, as one object. It may raise anything.
     reporter : object
         Makes return values for C (an ``OrtStatus*``) of exceptions. `report` takes an exception and what C passed, None
-        if that is unknown. If it returns None, or fails, the value is one that `spare` has prepared, with an id, and
-        the exception is in the mapping `slots` under that id.
+        if that is unknown. It is called again if an exception comes meanwhile. If it returns None, or fails each time,
+        the value is one that `spare` has prepared, with an id, and the exception is in the mapping `slots` under that
+        id.
 
     Attributes
     ----------

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import onnxruntime
 
+from ..._locks import RLock, TryLock
 from ..._ops.op import AnyOp, Op
 from ..._tables import Part, Shown
 from ...errors import PyopsError
@@ -49,7 +50,7 @@ class NodeProfile:
         self.calls = 0
         self.kernel_seconds = 0.0
         self.around_seconds = 0.0
-        self._lock = threading.RLock()
+        self._lock = RLock()
         # Of the call that is running in this thread: the nanoseconds that its kernel took.
         self._running = threading.local()
         # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
@@ -114,7 +115,7 @@ class Nodes(Generic[Key]):
     def __init__(self, computes: MutableMapping[Key, Callable[[Any], Any]], keys: Iterable[Key]) -> None:
         self._computes = computes
         self._keys = keys
-        self._free = threading.Lock()
+        self._lock = TryLock(lambda: PyopsError("the session is already being profiled; use the existing profile"))
         self._originals: dict[Key, Callable[[Any], Any]] = {}
 
     def __iter__(self) -> Iterator[tuple[str, AnyOp]]:
@@ -147,23 +148,21 @@ class Nodes(Generic[Key]):
         PyopsError
             The nodes are already being timed.
         """
-        if not self._free.acquire(blocking=False):
-            raise PyopsError("the session is already being profiled; use the existing profile")
         clocks, compiled = [], 0
-        try:
-            for key, node in list(self.living()):
-                clock = NodeProfile(node.name, node.op)
-                if (timed := node.timed(clock)) is None:
-                    compiled += 1
-                else:
-                    self._originals[key], self._computes[key] = self._computes[key], timed
-                    node.op._revision.value += 1  # so that machine code looks up what to call
-                    clocks.append(clock)
-            yield Profile(clocks, compiled)
-        finally:
-            self._computes.update(self._originals)
-            self._originals.clear()
-            self._free.release()
+        with self._lock:
+            try:
+                for key, node in list(self.living()):
+                    clock = NodeProfile(node.name, node.op)
+                    if (timed := node.timed(clock)) is None:
+                        compiled += 1
+                    else:
+                        self._originals[key], self._computes[key] = self._computes[key], timed
+                        node.op._revision.value += 1  # so that machine code looks up what to call
+                        clocks.append(clock)
+                yield Profile(clocks, compiled)
+            finally:
+                self._computes.update(self._originals)
+                self._originals.clear()
 
 
 class Profile(Shown):

@@ -8,13 +8,13 @@ created, and nothing is ever removed.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._locks import RLock
 from ..._schema.dtypes import DType, dtype_name, element_type
 from ..._schema.signature import Signature
 from ...errors import EngineError
@@ -30,7 +30,7 @@ _SUPPORTED: tuple[DType, ...] = tuple(map(np.dtype, (*_NUMBERS, *_UNSIGNED, np.o
 MOST_OUTPUTS = 256
 _MOST_CHOICES = 256
 
-lock = threading.RLock()
+lock = RLock()
 
 
 class Types(NamedTuple):

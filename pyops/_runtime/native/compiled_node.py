@@ -6,8 +6,8 @@ after the op was redefined, and when the kernel raised.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import threading
 from ctypes import c_void_p
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..._compiled import layout
 from ..._compiled.kernel import CompiledKernel
 from ..._compiled.layout import Record, address_of, words
 from ..._compiled.specialization import Specialization, specialize
+from ..._locks import TakenError, TryLock
 from ..._ops.op import AnyOp
 from ...errors import EngineError
 from ..calls.timing import NodeProfile
@@ -47,7 +48,7 @@ class CompiledNode(KernelNode):
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
-        self._lock = threading.Lock()
+        self._lock = TryLock()
         # What machine code may be reading, the latest last.
         self._kept: list[Any] = []
         functions = (*TENSOR_FUNCTIONS, "KernelContext_ParallelFor")
@@ -66,11 +67,8 @@ class CompiledNode(KernelNode):
 
     def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
         # Where another thread learns, or the call in which a signal's handler came, this call does without.
-        if self._lock.acquire(blocking=False):
-            try:
-                self._learn(passed)
-            finally:
-                self._lock.release()
+        with contextlib.suppress(TakenError), self._lock:
+            self._learn(passed)
         super()._run(context, workspace, passed)
 
     def timed(self, clock: NodeProfile) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import threading
 import weakref
 from ctypes import c_int, c_void_p
 from typing import Any, NamedTuple
 
+from ..._locks import RLock
 from ..._schema import devices
 from ..._schema.dtypes import DType
 from ...errors import EngineError
@@ -122,7 +122,7 @@ def _allocate(cupy: Any, owner: _Owner, size: int) -> Any:
     return cuda.MemoryPointer(cuda.UnownedMemory(address, size, _Block(owner, address), owner.device), 0)
 
 
-_lock = threading.RLock()
+_lock = RLock()
 _arenas: weakref.WeakValueDictionary[int, Arena] = weakref.WeakValueDictionary()
 
 

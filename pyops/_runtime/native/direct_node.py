@@ -6,11 +6,11 @@ also runs where there is no machine code, or where it does not support a node.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import operator
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from ctypes import CFUNCTYPE, addressof, c_int64, c_void_p, py_object
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..._compiled.layout import address_of, words
+from ..._locks import TakenError, TryLock
 from ..._schema.dtypes import is_viewable, ort_code
 from ..calls.timing import TimedOp
 from . import direct_call, direct_code
@@ -80,7 +81,7 @@ class DirectNode(KernelNode):
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
         node, signature = self._node, self._signature
-        self._lock = threading.Lock()
+        self._lock = TryLock()
         self._bindings: list[_Binding] = []
         self._revision: int | None = None
         items = [(ort_code(dtype), id(dtype)) for dtype in node.input_dtypes]
@@ -135,17 +136,13 @@ class DirectNode(KernelNode):
         gives_buffers = is_shaped and self._takes_buffers
         names = [*self._attributes, *["out"] * gives_buffers]
         # Where another thread binds the node, or the call in which a signal's handler came, this call does without.
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
+        with contextlib.suppress(TakenError), self._lock:
             self._bindings.append(_Binding(kernel, names, revision, is_shaped, gives_buffers))
             is_direct = self._is_direct and kernel is not self._keeper
             # A single store: the new binding exists before it, and the old one is freed only after it.
             self._state[direct_call.BINDING] = address_of(self._bindings[-1].words) if is_direct else 0
             del self._bindings[:-1]
             self._revision = revision
-        finally:
-            self._lock.release()
 
     def _shapes_for(self, inputs: list[Any], function: Callable[..., Any]) -> Sequence[tuple[int | None, ...]]:
         binding = self._bindings[-1]

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from ctypes import c_void_p
 from typing import Any
 
+from ..._locks import RLock
 from ..calls import exceptions
 from ..calls.guard import Guard, packing, signals_deferred
 from .c_api import PROTOTYPES, api_from_table, load
@@ -51,7 +52,7 @@ class NativeEngine:
     def __init__(self) -> None:
         self.computes: dict[int, _Callback] = {}
         self.table: int | None = None
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.registrations: dict[weakref.ref[Any], Any] = {}
         self.domains: dict[weakref.ref[Any], dict[str, int]] = {}
         self.released: list[weakref.ref[Any]] = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import c_size_t, c_void_p
@@ -19,6 +18,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from ..._locks import RLock
 from ..._models.model import Host, Model, all_hosts, host_of
 from ..._ops import registry
 from ..._ops.builtin import ONNX_DOMAIN
@@ -56,7 +56,7 @@ class Registration:
 
     def __init__(self, options_pointer: int) -> None:
         # Reentrant: a signal's handler may create a session with the same options.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._options_pointer = options_pointer
         self.domains: dict[str, int] = {}
         self._hosted: dict[_Key, list[HostedOp]] = {}
