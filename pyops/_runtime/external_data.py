@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from .._locks import RLock
@@ -17,16 +16,16 @@ _FOLDER = "session.model_external_initializers_file_folder_path"
 _locks: dict[weakref.ref[Any], tuple[RLock, list[RLock]]] = {}
 
 
-@contextmanager
-def reading_external_data(folder: str | None, options: Any, of_one_session: bool) -> Iterator[None]:
-    """Make sessions created from `options` within the block read external data of their models from `folder`.
+def read_external_data(folder: str | None, options: Any, of_one_session: bool, create: Callable[[], None]) -> None:
+    """Call `create`, which creates a session from `options`, and whose model's external data are read from `folder`.
 
     For models that ONNX Runtime gets from memory. A folder that `options` already configure takes precedence. ONNX
-    Runtime reads this setting from the options, which several threads may share: the block waits until no other session
-    is being created from them, and the setting is cleared on exit. Blocks without a folder wait only for those with
+    Runtime reads this setting from the options, which several threads may share: the call waits until no other session
+    is being created from them, and the setting is cleared at the end. Calls without a folder wait only for those with
     one. With `of_one_session` nobody else uses the options, and the setting stays: ONNX Runtime logs a warning when it
     changes.
     """
+    # Not a context manager: one that a signal's handler interrupts holds its locks for as long as the exception lives.
     changing, others = _locks.setdefault(weakref.ref(options, _locks.pop), (RLock(), []))
     if folder is None:
         own = RLock()
@@ -34,7 +33,7 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
             with changing:
                 others.append(own)
             try:
-                yield
+                create()
             finally:
                 others.remove(own)
         return
@@ -43,11 +42,11 @@ def reading_external_data(folder: str | None, options: Any, of_one_session: bool
             with other:
                 pass
         if config_entry(options, _FOLDER):
-            yield
+            create()
             return
         options.add_session_config_entry(_FOLDER, folder)
         try:
-            yield
+            create()
         finally:
             if not of_one_session:
                 options.add_session_config_entry(_FOLDER, "")

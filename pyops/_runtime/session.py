@@ -39,7 +39,7 @@ from .extensions import published
 from .extensions import session as extensions
 from .extensions.published import get_library_path as get_library_path
 from .extensions.registry import published_domains
-from .external_data import reading_external_data
+from .external_data import read_external_data
 from .native import session as native
 from .native.options import library_ops
 from .origin import Origin, origin_of, session_options
@@ -194,7 +194,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             weakref.finalize(self, self._extensions.forget).atexit = False
         source = self._host.model
         folder = source.folder if isinstance(source.source, bytes) else None
-        self._reading = functools.partial(reading_external_data, folder, options, given is None)
+        self._reading = functools.partial(read_external_data, folder, options, given is None)
         create = functools.partial(super().__init__, source.source, options, **settings)
         del self._host.model, source  # which may be large
         return self._create(create, settings["providers"])
@@ -214,17 +214,16 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     def _create(self, create: Callable[[], None], providers: Any) -> Exception | None:
         """Call `create`; return ONNX Runtime's error if it rejects the model, and raise any other."""
         failure: BaseException | None = None
-        with self._reading():
-            try:
-                self._host.create(create)
-            except Exception as error:
-                if not exceptions.is_of_onnxruntime(error):  # from a kernel, or from the handler of a signal
-                    raise
-                failure = exceptions.take(str(error))
-                if failure is None:
-                    failure = cuda_provider.explained(error)
-                if failure is None:
-                    return error
+        try:
+            self._reading(functools.partial(self._host.create, create))
+        except Exception as error:
+            if not exceptions.is_of_onnxruntime(error):  # from a kernel, or from the handler of a signal
+                raise
+            failure = exceptions.take(str(error))
+            if failure is None:
+                failure = cuda_provider.explained(error)
+            if failure is None:
+                return error
         if failure is not None:
             try:
                 raise failure

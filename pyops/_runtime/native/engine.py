@@ -6,11 +6,10 @@ import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from ctypes import c_void_p
-from typing import Any
+from typing import Any, TypeVar
 
 from ..._locks import RLock
 from ..calls import exceptions
@@ -20,6 +19,7 @@ from .hosted_op import HostedOp, immortal, names, show_all, shown_only
 from .kernel_node import KernelNode
 from .node_info import infer_output_shapes
 
+T = TypeVar("T")
 _Callback = Callable[[int], int | None]
 # A session that a setup function creates is created on top of the stack of the first, which needs some 130 KB of it.
 _MOST_CREATIONS = 20
@@ -73,9 +73,8 @@ class NativeEngine:
         }
         self.addresses = {name: immortal(PROTOTYPES[name](function)) for name, function in functions.items()}
 
-    @contextmanager
-    def creating(self, items: Iterable[HostedOp], nodes: list[weakref.ref[KernelNode]]) -> Iterator[None]:
-        """Create one session within the block, in this thread; raise exceptions that no callback could report.
+    def create(self, items: Iterable[HostedOp], nodes: list[weakref.ref[KernelNode]], function: Callable[[], T]) -> T:
+        """Return ``function()``, which creates one session in this thread; raise what no callback could report.
 
         Parameters
         ----------
@@ -89,7 +88,8 @@ class NativeEngine:
         RecursionError
             Too many sessions are being created within each other.
         """
-        depth, shown = self._thread.depth, names.shown  # nested, because a setup function may create a session too
+        # A setup function may create a session too.
+        depth, shown, created = self._thread.depth, names.shown, self._created.get()
         if depth == _MOST_CREATIONS:
             raise RecursionError(
                 f"{_MOST_CREATIONS} sessions are being created within each other: a setup function or a kernel creates "
@@ -99,13 +99,13 @@ class NativeEngine:
             guard.arm()
         if not depth:
             self._thread.slots.clear()  # what is left is of a plain session, whose creation has ended
-        token = self._created.set(nodes)
         try:
+            self._created.set(nodes)
             self._thread.depth, names.shown = depth + 1, shown_only(items)
-            yield
+            return function()
         finally:
             self._thread.depth, names.shown = depth, shown
-            self._created.reset(token)
+            self._created.set(created)
             self._thread.check()
 
     def _infer_output_shapes(self, call: Any) -> None:

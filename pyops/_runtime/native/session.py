@@ -204,8 +204,7 @@ class SessionHost:
     def create(self, function: Callable[[], None]) -> None:
         """Call `function`, which creates the session, with the ops visible."""
         ort_api()
-        with engine.creating(_registration(self._options).items(self._hosts), self._created.nodes):
-            function()
+        engine.create(_registration(self._options).items(self._hosts), self._created.nodes, function)
 
 
 def take_failed(nodes: Nodes[Any]) -> list[BaseException]:
@@ -260,8 +259,8 @@ def ort_api() -> Api:
         options.intra_op_num_threads = 1
         model = onnx.parser.parse_model(_PROBE).SerializeToString()
         try:
-            with engine.creating(_registration(options).items([Host(op.domain, op.name, op)]), []):
-                session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+            create = functools.partial(onnxruntime.InferenceSession, model, options, providers=["CPUExecutionProvider"])
+            session = engine.create(_registration(options).items([Host(op.domain, op.name, op)]), [], create)
         except Exception as error:  # for example an interrupt in a callback
             interrupt = exceptions.take(str(error))
             raise error if interrupt is None else interrupt from None
