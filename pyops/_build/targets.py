@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import platform
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Any, Literal
 import llvmlite.binding as llvm
 
 from .._files import whole_file
+from .._system import HOST
 from ..errors import InputError, MissingDependencyError, PyopsError
 
 Linker = Literal["cc", "zig"]
@@ -43,7 +43,7 @@ class Target:
     @property
     def is_host(self) -> bool:
         """Return whether libraries for it run on this machine."""
-        return self.name == host()
+        return self.name == HOST
 
     def machine(self, cpu: str) -> Any:
         """Return LLVM's target machine for a CPU of this kind; ``"native"`` is that of this machine.
@@ -78,12 +78,6 @@ TARGETS = {
 }
 
 
-def host() -> str:
-    """Return the name that this machine would have as a target."""
-    machine = {"x86_64": "x86-64", "AMD64": "x86-64"}.get(platform.machine(), platform.machine())
-    return f"{ {'linux': 'linux', 'win32': 'windows', 'darwin': 'macos'}.get(sys.platform, sys.platform) }-{machine}"
-
-
 def find_target(name: str | None) -> Target:
     """Return a target by name; None is this machine.
 
@@ -92,9 +86,9 @@ def find_target(name: str | None) -> Target:
     InputError
         There is no such target.
     """
-    if (name or host()) not in TARGETS:
-        raise InputError(f"there is no target {name or host()!r}; the targets are {', '.join(TARGETS)}")
-    return TARGETS[name or host()]
+    if (name or HOST) not in TARGETS:
+        raise InputError(f"there is no target {name or HOST!r}; the targets are {', '.join(TARGETS)}")
+    return TARGETS[name or HOST]
 
 
 # Where CPUID reports a feature: leaf, subleaf, register and bit (Intel's manual, volume 2A), by LLVM's name.

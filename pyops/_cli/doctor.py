@@ -6,7 +6,6 @@ Anything that may end the process, such as a broken ONNX Runtime, is tried in a 
 from __future__ import annotations
 
 import json
-import platform
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from .._ops import plugins
 from .._ops.origin import package
 from .._progress import progress
 from .._releases import OLDEST, TESTED, how_tested, is_older, is_tested, tested
+from .._system import described, python
 from ..errors import PluginError
 from . import output
 from .output import Answer, answering
@@ -168,12 +168,10 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
     codes = tried | waiting | given
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         results = dict(zip(codes, pool.map(probe, codes.values()), strict=True))
-    python = f"{platform.python_implementation()} {platform.python_version()} ({sys.executable})"
-    number = ".".join(platform.python_version_tuple()[:2])
-    how = how_tested(platform.system(), platform.machine(), number)
-    system = f"{platform.system()} on {platform.machine()}, with Python {number}: {how}"
+    name, machine, number = described()
+    system = f"{name} on {machine}, with Python {number}: {how_tested(name, machine, number)}"
     answers = ({name: results[name] for name in part} for part in (tried, waiting, given))
-    return Machine(python, system, versions, providers, *answers)
+    return Machine(f"{python()} ({sys.executable})", system, versions, providers, *answers)
 
 
 def _import(domain: str) -> str:

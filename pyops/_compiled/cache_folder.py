@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 from .._files import whole_file
+from .._system import IS_WINDOWS, foreign_owner, user_cache
 from ..errors import CacheWarning, warn
 
 _DIGEST = 32  # bytes
@@ -61,25 +62,20 @@ def is_trusted(path: Path) -> bool:
 def _chosen() -> Path | None:
     if chosen := os.environ.get("PYOPS_CACHE_DIR"):
         return Path(chosen)
-    if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base, "pyops")
-    try:
-        return Path.home() / ".cache" / "pyops"
-    except RuntimeError:
-        return None
+    base = user_cache()
+    return base and base / "pyops"
 
 
 def _open_to_others(path: Path) -> str:
     """Return why other users can write to a folder or file; empty if they cannot. Members of its group are trusted."""
     try:
-        status = path.stat()
+        owner, mode = foreign_owner(path), path.stat().st_mode
     except OSError:  # it does not exist yet
         return ""
-    if os.name != "posix":  # elsewhere, the mode says nothing
-        return ""
-    if status.st_uid not in (0, os.geteuid()):
-        return f"belongs to another user ({status.st_uid})"
-    return "can be written to by all users" if status.st_mode & stat.S_IWOTH else ""
+    if owner:
+        return f"belongs to another user ({owner})"
+    # Windows has no such mode: its rights are not looked at, as those of the user's own folders exclude others.
+    return "can be written to by all users" if mode & stat.S_IWOTH and not IS_WINDOWS else ""
 
 
 @functools.cache

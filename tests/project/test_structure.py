@@ -38,3 +38,10 @@ def test_layers() -> None:
 def test_pyops_imports_exporters_for_commands_alone() -> None:
     crossing = {name for name, used in units().edges if name.startswith("pyops") and used.startswith("exporters")}
     assert crossing == {"pyops._cli"}
+
+
+def test_one_module_asks_which_system_this_is() -> None:
+    asks = re.compile(r"\bsys\.platform\b|\bos\.(name|uname)\b|\bplatform\.\w+\(|^(import|from) platform\b", re.M)
+    root = PAGE.parents[1]
+    files = [file for package in ("pyops", "exporters") for file in root.glob(f"{package}/**/*.py")]
+    assert [str(file.relative_to(root)) for file in files if asks.search(file.read_text())] == ["pyops/_system.py"]

@@ -9,9 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import operator
-import platform
 import re
-import sys
 from collections.abc import Callable
 from ctypes import PYFUNCTYPE, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from importlib.metadata import packages_distributions
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._releases import OLDEST, is_older
+from ..._system import HOST
 from ...errors import EngineError
 
 API_VERSION = 25
@@ -173,7 +172,8 @@ class Pair(ctypes.Structure):
     """Two pointer-sized arguments as one Python object.
 
     A structure of two words is passed in the same two registers as two pointers, both on x86-64 (System V) and on
-    AArch64. A callback of two C parameters thus takes one Python argument, as ``generator.send`` does.
+    AArch64; on Windows, `immortal` puts one together. A callback of two C parameters thus takes one Python argument, as
+    ``generator.send`` does.
     """
 
     _fields_ = (("first", c_void_p), ("second", c_void_p))
@@ -227,6 +227,15 @@ class OrtCustomOp(ctypes.Structure):
     _fields_ = (("version", c_uint32), *((name, c_void_p) for name in PROTOTYPES))
 
 
+# The C library beside the Python bindings, by system; braces stand for the version.
+_LIBRARIES = {
+    "linux-x86-64": "libonnxruntime.so.{}",
+    "linux-aarch64": "libonnxruntime.so.{}",
+    "windows-x86-64": "onnxruntime.dll",
+    "macos-arm64": "libonnxruntime.{}.dylib",
+}
+
+
 @functools.cache
 def load() -> Api:
     """Return the C API of the installed ONNX Runtime.
@@ -242,17 +251,16 @@ def load() -> Api:
     from onnxruntime import __version__
     from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 
-    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+    if HOST not in _LIBRARIES:
         raise EngineError(
-            f"pyops hosts kernels through ONNX Runtime's C API on Linux (x86-64 and AArch64); this is "
-            f"{sys.platform} on {platform.machine()}"
+            f"pyops hosts kernels through ONNX Runtime's C API on {', '.join(_LIBRARIES)}; this is {HOST}"
         )
     if is_older(__version__, OLDEST):
         package = min(packages_distributions().get("onnxruntime", ["onnxruntime"]))
         raise EngineError(
             f'pyops needs onnxruntime {OLDEST} or later; {__version__} is installed: pip install "{package}>={OLDEST}"'
         )
-    path = Path(bindings.__file__).with_name(f"libonnxruntime.so.{__version__}")
+    path = Path(bindings.__file__).with_name(_LIBRARIES[HOST].format(__version__))
     try:
         library = ctypes.PyDLL(str(path))
         library.OrtGetApiBase.restype = c_void_p

@@ -68,8 +68,8 @@ def _code() -> dict[str, int]:
 def _c_function(name: str) -> int:
     if name in _NUMPY_FUNCTIONS:
         return int(_numpy_table()[_NUMPY_FUNCTIONS[name]])
-    library: Any = ctypes.CDLL(None) if name == "memmove" else ctypes.pythonapi
-    return ctypes.cast(library[name], c_void_p).value or 0
+    function: Any = ctypes.memmove if name == "memmove" else ctypes.pythonapi[name]
+    return ctypes.cast(function, c_void_p).value or 0
 
 
 @functools.cache

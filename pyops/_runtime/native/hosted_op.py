@@ -9,14 +9,16 @@ import operator
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from ctypes import addressof, c_char_p, c_int, c_void_p, py_object
-from typing import Any
+from ctypes import PYFUNCTYPE, addressof, c_int, c_size_t, c_void_p, py_object
+from functools import partial
+from typing import Any, NamedTuple
 
 from ..._ops.cuda_kernel import on_host
 from ..._ops.op import AnyOp
 from ..._schema import devices
 from ..._schema.dtypes import DType, ort_code
 from ..._schema.signature import Input, Output, Signature, TypeParameter
+from ..._system import IS_WINDOWS
 from .c_api import API_VERSION, PROTOTYPES, OrtCustomOp
 
 _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristic
@@ -157,24 +159,53 @@ def _position_callback(prototype: Any, answers: tuple[int, ...]) -> int:
 @functools.cache
 def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
     # ONNX Runtime does not pass the op to these callbacks, so there is one pair per answer.
-    outputs, inputs = ((c_int * len(pairs))(*column) for column in zip(*pairs, strict=True))
-    answers = f"{addressof(inputs):#x} {addressof(outputs):#x}".encode()
-    # sscanf is C code that writes two pointers to given addresses; its result is mapped to the number of pairs.
-    write: Any = ctypes.PyDLL(None)["sscanf"]
-    write.argtypes = (c_char_p, c_char_p, c_void_p, c_void_p)
-    write.restype = (0, 0, len(pairs)).__getitem__
-    write.written = inputs, outputs  # keeps them alive
+    outputs, inputs = (bytes((c_int * len(pairs))(*column)) for column in zip(*pairs, strict=True))
+    # Each of the two arguments is the address of a pointer, which its conversion sets; then a function is called that
+    # does nothing, and whose result, 1, is mapped to the number of pairs.
+    answer: Any = PYFUNCTYPE(c_int)(("Py_IsInitialized", ctypes.pythonapi))
+    answer.argtypes = [_Pointing(partial(_point_at, column)) for column in (inputs, outputs)]
+    answer.restype = (0, len(pairs)).__getitem__
     return {
-        "GetMayInplace": immortal(PROTOTYPES["GetMayInplace"](functools.partial(write, answers, b"%p %p"))),
+        "GetMayInplace": immortal(PROTOTYPES["GetMayInplace"](answer)),
         "ReleaseMayInplace": _constant_callback(PROTOTYPES["ReleaseMayInplace"], None),
     }
+
+
+# Makes a pointer, given by its address, point at the content of bytes.
+_length = c_size_t()
+_point_at: Any = PYFUNCTYPE(c_int, py_object, c_void_p, c_void_p)(
+    ("PyBytes_AsStringAndSize", ctypes.pythonapi), ((1,), (1,), (1, "length", addressof(_length)))
+)
+
+
+class _Pointing(NamedTuple):
+    """What ctypes converts an argument with: it calls `from_param`."""
+
+    from_param: Callable[[int], int]
 
 
 def immortal(callback: Any) -> int:
     """Return the address of a ctypes callback, and keep it from ever being freed."""
     # ONNX Runtime may call back even while the interpreter shuts down.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(callback))
-    return ctypes.cast(callback, c_void_p).value or 0
+    ctypes.pythonapi.Py_IncRef(py_object(callback))
+    address = ctypes.cast(callback, c_void_p).value or 0
+    takes_structure = any(issubclass(kind, ctypes.Structure) for kind in type(callback)._argtypes_)
+    return _by_address(address) if takes_structure and IS_WINDOWS else address
+
+
+def _by_address(callback: int) -> int:
+    """Return the address of code that passes its two arguments on as one structure, by its address, as on Windows."""
+    # sub rsp, 56; mov [rsp+32], rcx; mov [rsp+40], rdx; lea rcx, [rsp+32]; mov rax, ...; call rax; add rsp, 56; ret
+    code = bytes.fromhex("4883ec38 48894c2420 4889542428 488d4c2420 48b8") + callback.to_bytes(8, "little")
+    code += bytes.fromhex("ffd0 4883c438 c3")
+    allocate = ctypes.CDLL("kernel32").VirtualAlloc
+    allocate.restype, allocate.argtypes = c_void_p, (c_void_p, c_size_t, c_int, c_int)
+    address: int = allocate(None, len(code), _COMMITTED, _EXECUTABLE)
+    ctypes.memmove(address, code, len(code))
+    return address
+
+
+_COMMITTED, _EXECUTABLE = 0x3000, 0x40  # MEM_COMMIT | MEM_RESERVE, PAGE_EXECUTE_READWRITE
 
 
 # Names that no model uses: the ends of this text, the shortest first, as ONNX Runtime copies them.

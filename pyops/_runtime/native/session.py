@@ -24,6 +24,7 @@ from ..._ops import registry
 from ..._ops.builtin import ONNX_DOMAIN
 from ..._ops.op import AnyOp, Op
 from ..._schema.signature import Input, Output, Signature, TypeParameter
+from ..._system import IS_WINDOWS
 from ...errors import EngineError
 from ..calls import exceptions
 from ..calls.guard import signals_deferred
@@ -152,8 +153,11 @@ def _platform_abi_id() -> bytes:
 
 _TYPE_NAME = ctypes.create_string_buffer(b"N11onnxruntime6python16PySessionOptionsE")
 # The part of a std::type_info that pybind11 reads: an unused virtual table pointer, and the name.
-_TYPE_INFO = (c_void_p * 2)(None, ctypes.addressof(_TYPE_NAME))
+_TYPE_INFO: ctypes.Array[Any] = (c_void_p * 2)(None, ctypes.addressof(_TYPE_NAME))
 _CAPSULE_NAME = ctypes.create_string_buffer(b"St9type_info")
+if IS_WINDOWS:  # Microsoft's has the name itself, after a second pointer
+    _TYPE_INFO = ctypes.create_string_buffer(bytes(16) + b".?AUPySessionOptions@python@onnxruntime@@")
+    _CAPSULE_NAME = ctypes.create_string_buffer(b"class type_info")
 
 
 @functools.cache
