@@ -7,8 +7,7 @@ import pytest
 
 from pyops._files import whole_file, write_text
 from tests.helpers.disks import full_disk
-
-pytestmark = pytest.mark.skipif(not Path("/dev/full").exists(), reason="a system without /dev/full")
+from tests.helpers.systems import needs_limits, needs_proc
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -25,6 +24,7 @@ def test_what_was_there_is_replaced_at_the_end(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"a.txt": "new", "beside.txt": "more"}
 
 
+@needs_limits
 def test_where_it_fails_nothing_is_lost_and_nothing_left(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
@@ -42,8 +42,8 @@ def test_where_it_fails_nothing_is_lost_and_nothing_left(tmp_path: Path) -> None
         ("none/b.txt", FileNotFoundError),
         ("a.txt/b.txt", NotADirectoryError),
         (".", IsADirectoryError),
-        ("/proc/b.txt", FileNotFoundError),
-        ("/dev/full", OSError),
+        pytest.param("/proc/b.txt", FileNotFoundError, marks=needs_proc),
+        pytest.param("/dev/full", OSError, marks=needs_proc),
     ],
 )
 def test_an_error_is_of_its_own_type_and_names_the_file(tmp_path: Path, name: str, error: type[OSError]) -> None:

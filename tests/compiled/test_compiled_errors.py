@@ -24,6 +24,7 @@ from pyops.errors import CompileError, CompileWarning, DeclarationError, InputEr
 from tests.compiled.checking_kernel import TooLargeError
 from tests.helpers.models import chain
 from tests.helpers.scripts import run_script
+from tests.helpers.systems import needs_fork
 from tests.helpers.tiers import exhaustive
 from tests.project.test_imports import BLOCK
 
@@ -517,6 +518,7 @@ def test_where_numba_is_not_installed() -> None:
     )
 
 
+@needs_fork
 def test_interrupts_and_forks_leave_everything_usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYOPS_CACHE_DIR", str(tmp_path))  # so that there is something to interrupt
     run_script(

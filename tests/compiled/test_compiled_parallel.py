@@ -21,6 +21,7 @@ from pyops import onnx_op
 from pyops._compiled import layout
 from pyops.shapes import broadcast
 from tests.helpers.models import chain
+from tests.helpers.systems import HAS_FORK
 
 F32, I64 = NDArray[np.float32], NDArray[np.int64]
 
@@ -121,7 +122,7 @@ def test_a_large_tensor_is_computed_in_parts_and_a_small_one_is_not() -> None:
         assert set(y.tolist()) == {n / parts}
 
 
-_thread_id = ctypes.CDLL(None).pthread_self
+_thread_id = ctypes.CDLL(None).pthread_self if HAS_FORK else ctypes.CDLL("kernel32").GetCurrentThreadId
 _thread_id.argtypes, _thread_id.restype = (), ctypes.c_int64
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.helpers.scripts import run_script
+from tests.helpers.systems import needs_fork
 
 pytestmark = pytest.mark.usefixtures("engine_of_scripts")
 
@@ -252,6 +253,7 @@ def test_a_kernel_may_redeclare_its_own_op_and_drop_its_own_session() -> None:
     run_script(script, "[[1.0, 2.0, 3.0]]\n[[2.0, 3.0, 4.0]]")
 
 
+@needs_fork
 def test_a_forked_child_and_its_parent_go_on_with_living_sessions() -> None:
     script = """
         @onnx_op("hazards::Op")

@@ -93,7 +93,8 @@ MEMORY = """
 SCRIPT = """
     import ctypes
 
-    ctypes.CDLL(None).mallopt(-3, 2**16)  # M_MMAP_THRESHOLD: what is freed is unmapped, and reading it ends the process
+    if hasattr(os, 'fork'):  # M_MMAP_THRESHOLD: what is freed is unmapped, and reading it ends the process
+        ctypes.CDLL(None).mallopt(-3, 2**16)
     warnings.simplefilter("ignore", pyops.errors.BorrowedArrayWarning)
     raising, keeping, kept = [], [], []
 

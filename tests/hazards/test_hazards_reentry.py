@@ -3,6 +3,7 @@
 import pytest
 
 from tests.helpers.scripts import run_new_script, run_script
+from tests.helpers.systems import needs_proc, needs_signals
 from tests.helpers.tiers import exhaustive
 
 both_engines = pytest.mark.usefixtures("engine_of_scripts")
@@ -55,6 +56,7 @@ OPS = """
 """
 
 
+@needs_signals
 @both_engines
 @CALLED
 def test_a_handler_runs_a_session_during_runs_that_fail(called: str) -> None:
@@ -75,6 +77,7 @@ def test_a_handler_runs_a_session_during_runs_that_fail(called: str) -> None:
     run_script((called, OPS, script), "right")
 
 
+@needs_signals
 @both_engines
 @CALLED
 def test_a_handler_creates_a_session_during_a_creation(called: str) -> None:
@@ -85,6 +88,7 @@ def test_a_handler_creates_a_session_during_a_creation(called: str) -> None:
     run_script((called, OPS, script), "right")
 
 
+@needs_signals
 @CALLED
 def test_what_a_handler_raises_during_a_creation_is_raised(called: str) -> None:
     script = """
@@ -113,6 +117,7 @@ def test_what_a_handler_raises_during_a_creation_is_raised(called: str) -> None:
     run_script((called, OPS, script), "True 0")
 
 
+@needs_signals
 def test_a_plain_session_survives_what_a_handler_raises_during_its_creation() -> None:
     script = """
         data = chain("hazards::Good").SerializeToString()
@@ -195,6 +200,7 @@ def test_an_exception_whose_text_runs_a_session_is_raised(called: str) -> None:
     run_script((called, OPS, script), "TooLarge more than 3.0\n" * 3)
 
 
+@needs_signals
 @both_engines
 def test_an_event_loop_sees_a_signal_once() -> None:
     script = """
@@ -225,6 +231,7 @@ def test_an_event_loop_sees_a_signal_once() -> None:
     run_script((OPS, script), "20 20")
 
 
+@needs_signals
 def test_handlers_deferred_are_all_called_though_one_raises_and_user_changes_stay() -> None:
     script = """
         from pyops._runtime.calls.guard import signals_deferred
@@ -391,6 +398,7 @@ def test_a_session_whose_setup_creates_it_again_is_a_recursion_error() -> None:
     run_script((OPS, script), expected)
 
 
+@needs_proc
 def test_threads_that_run_a_session_leave_no_memory() -> None:
     script = """
         session = create("Bad")

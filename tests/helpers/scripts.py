@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyops
 from tests.helpers.forks import ForkServer
+from tests.helpers.systems import HAS_FORK
 
 TIMEOUT = 120
 """Seconds after which a script counts as hung; a script ends in a few, even on a busy machine."""
@@ -74,9 +75,11 @@ def run_script(script: str | tuple[str, ...], expected: str, code: int = 0) -> s
     """Run a script, given in one or several pieces, after the preamble, in a fork of a process with the imports.
 
     Check its exit code, that it prints exactly what is expected, and that no exception left a callback. Return what
-    it prints to stderr.
+    it prints to stderr. Where processes cannot fork, it is a new process.
     """
     global _server
+    if not HAS_FORK:
+        return run_new_script(script, expected, code)
     _server = _server or ForkServer(_command(IMPORTS + IMPORT_LLVM), _environment())
     try:
         done = _server.run(_after_preamble(script), _environment(), TIMEOUT)
@@ -117,7 +120,9 @@ def _after_preamble(script: str | tuple[str, ...]) -> str:
 
 def _command(script: str) -> list[str]:
     # A shell that runs the tests in the background ignores SIGINT, and its children inherit that.
-    start = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    start = "import os, signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    if not HAS_FORK:  # Windows, where os.kill ends the process
+        start += "os.kill = lambda process, number: signal.raise_signal(number)\n"
     return [sys.executable, "-X", "faulthandler", "-c", start + script]
 
 

@@ -5,6 +5,7 @@ import signal
 import pytest
 
 from tests.helpers.scripts import run_new_script, run_script
+from tests.helpers.systems import needs_signals
 
 pytestmark = pytest.mark.usefixtures("engine_of_scripts")
 
@@ -209,7 +210,7 @@ def test_no_interrupt_is_lost_in_a_storm_where_every_kernel_raises() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("number", ["SIGINT", "SIGUSR1"])
+@pytest.mark.parametrize("number", ["SIGINT", pytest.param("SIGUSR1", marks=needs_signals)])
 @pytest.mark.parametrize("session", ["pyops", "plain"])
 def test_a_storm_of_signals_while_sessions_are_created_leaves_them_right_or_interrupted(
     session: str, number: str, engine_of_scripts: str
@@ -286,7 +287,11 @@ def test_the_handler_of_the_user_is_in_place_after_a_session_is_created() -> Non
 
 @pytest.mark.parametrize(
     ("handler", "printed", "code"),
-    [("SIG_IGN", "going on", 0), ("SIG_DFL", "", -signal.SIGINT), ("default_int_handler", "KeyboardInterrupt", 0)],
+    [
+        ("SIG_IGN", "going on", 0),
+        pytest.param("SIG_DFL", "", -signal.SIGINT, marks=needs_signals),
+        ("default_int_handler", "KeyboardInterrupt", 0),
+    ],
 )
 def test_an_interrupt_while_a_session_is_created_does_what_the_handler_says(
     handler: str, printed: str, code: int

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.scripts import run_plain_script
+from tests.helpers.systems import HAS_FORK, needs_fork
 from tests.helpers.tiers import exhaustive
 
 OPS = """
@@ -58,6 +59,8 @@ import multiprocessing, onnxruntime, pyops
 from worker_ops import MODEL
 from worker_use import use
 
+usual = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+
 def make(threads, **arguments):
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
@@ -65,7 +68,7 @@ def make(threads, **arguments):
 """
 
 
-@pytest.mark.parametrize("how", ["fork", exhaustive("forkserver"), exhaustive("spawn")])
+@pytest.mark.parametrize("how", ["fork", exhaustive("forkserver"), exhaustive("spawn")] if HAS_FORK else ["spawn"])
 def test_sessions_of_one_and_two_threads_run_in_processes_that_end_by_themselves(how, ops_module):
     folder, _ = ops_module
     printed = run_file(
@@ -91,6 +94,7 @@ if __name__ == "__main__":
     assert printed == [str([0] * 8), "[1, 1, 1, 1]", str([0] * 8), "[2, 2, 2, 2]"]
 
 
+@needs_fork
 def test_a_forked_process_ends_as_the_interpreter_does_whatever_it_ran(ops_module):
     folder, _ = ops_module
     printed = run_file(
@@ -124,6 +128,7 @@ for threads in (1, 2):
     assert printed == ["done", "0", "done", "1", "done", "2", "done", "1"] * 2
 
 
+@needs_fork
 @pytest.mark.exhaustive
 def test_an_inherited_session_is_not_made_again_from_a_file_that_has_changed(ops_module):
     folder, _ = ops_module
@@ -168,7 +173,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 if __name__ == "__main__":
     session = make(1)
-    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context(usual)) as pool:
         error = pool.submit(session.run, None, {"x": np.zeros(0, np.float32)}).exception()
     print(type(error).__name__, error)
     text = str(error.__cause__)
@@ -198,7 +203,7 @@ import os
 os.environ["OMP_NUM_THREADS"] = {environment!r}
 if __name__ == "__main__":
     session = make({arguments})
-    with multiprocessing.get_context("fork").Pool(1) as pool:
+    with multiprocessing.get_context(usual).Pool(1) as pool:
         print(pool.starmap(use, [(session, 1)]))
 """,
     )

