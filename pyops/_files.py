@@ -35,7 +35,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             for made in sorted(Path(folder).iterdir(), key=part.__eq__):
                 made.replace(target.with_name(made.name))
     except OSError as error:
-        reason = f"{error.strerror or error}; the file is not written: make room, or choose another place"
+        fixes = "make room, close what uses it, or choose another place"
+        reason = f"{error.strerror or error}; the file is not written: {fixes}"
         raise OSError(error.errno or errno.EIO, reason, os.fspath(path)) from error
 
 

@@ -29,7 +29,7 @@ SYSTEMS = (
     System("Linux", "x86_64", "3.13", "1.32", "native, extensions", "machine", "2026-11-26"),
     System("Linux", "x86_64", "3.14", "1.32", "native", "machine", "2026-11-26"),
     System("Linux", "aarch64", "3.11", "1.32", "native", "emulated (qemu)", "2026-11-26"),
-    System("Windows", "AMD64", "3.13", "1.32", "extensions", "emulated (Wine)", "2026-11-24"),
+    System("Windows", "AMD64", "3.13", "1.32", "native, extensions", "emulated (Wine)", "2026-11-26"),
 )
 
 

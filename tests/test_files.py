@@ -7,7 +7,7 @@ import pytest
 
 from pyops._files import whole_file, write_text
 from tests.helpers.disks import full_disk
-from tests.helpers.systems import needs_limits, needs_proc
+from tests.helpers.systems import needs_limits, needs_posix, needs_proc
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -40,8 +40,8 @@ def test_where_it_fails_nothing_is_lost_and_nothing_left(tmp_path: Path) -> None
     ("name", "error"),
     [
         ("none/b.txt", FileNotFoundError),
-        ("a.txt/b.txt", NotADirectoryError),
-        (".", IsADirectoryError),
+        pytest.param("a.txt/b.txt", NotADirectoryError, marks=needs_posix),
+        pytest.param(".", IsADirectoryError, marks=needs_posix),
         pytest.param("/proc/b.txt", FileNotFoundError, marks=needs_proc),
         pytest.param("/dev/full", OSError, marks=needs_proc),
     ],
@@ -55,6 +55,7 @@ def test_an_error_is_of_its_own_type_and_names_the_file(tmp_path: Path, name: st
     assert contents(tmp_path) == {"a.txt": "old"}
 
 
+@needs_posix
 def test_a_link_stays_one(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "old")
     (tmp_path / "link.txt").symlink_to("a.txt")

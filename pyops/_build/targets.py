@@ -73,7 +73,7 @@ TARGETS = {
         Target("linux-x86-64", "x86_64-unknown-linux-gnu", "x86_64-linux-gnu.2.17", "x86-64-v3"),
         Target("linux-aarch64", "aarch64-unknown-linux-gnu", "aarch64-linux-gnu.2.17", "generic"),
         Target("windows-x86-64", "x86_64-w64-windows-gnu", "x86_64-windows-gnu", "x86-64-v3"),
-        Target("macos-arm64", "arm64-apple-macosx11.0.0", "aarch64-macos", "apple-m1"),
+        Target("macos-arm64", "arm64-apple-macosx11.0.0", "aarch64-macos.11.0", "apple-m1"),
     )
 }
 

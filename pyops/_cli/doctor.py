@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from .._build.report import read_library
 from .._ops import plugins
@@ -41,6 +43,7 @@ _SHARED = ("onnxruntime", "cupy")
 """Modules that several packages provide, of which only one may be installed."""
 _TIMEOUT = 120
 _AT_ONCE = 4
+_LAST_EXIT_CODE = 255  # on Windows, greater numbers are exceptions of the system
 
 
 class State(StrEnum):
@@ -146,6 +149,18 @@ _NEEDS = {
 }
 
 
+SELFTESTS = (
+    "calls",
+    "in_place",
+    "interrupts",
+    "kept_arrays",
+    "compiled_kernels",
+    "pickled_sessions",
+    "built_libraries",
+)
+"""The functions of the module `selftest` that are run there."""
+
+
 def examine(libraries: Sequence[Path] = ()) -> Machine:
     """Examine this machine, which takes seconds.
 
@@ -189,6 +204,11 @@ def _register(path: Path) -> str:
     )
 
 
+def _tested_here(name: str) -> Finding:
+    result = probe(f"from pyops._cli import selftest; selftest.main({name!r})")
+    return _of_probe(f"selftest {name}", result, State.BROKEN, "report this, with what pyops doctor says")
+
+
 def probe(code: str) -> Probe:
     """Run code in a separate process, and return the last line that it prints, parsed as JSON."""
     command = [sys.executable, "-X", "faulthandler", "-c", code]
@@ -198,6 +218,8 @@ def probe(code: str) -> Probe:
         return Probe(failure=f"does not end within {_TIMEOUT} seconds")
     if done.returncode < 0:
         return Probe(failure=f"ends the process ({signal.Signals(-done.returncode).name})")
+    if done.returncode > _LAST_EXIT_CODE:
+        return Probe(failure=f"ends the process ({done.returncode:#x})")
     if done.returncode:
         return Probe(failure=(done.stderr.strip().splitlines() or ["fails without a message"])[-1])
     try:
@@ -348,6 +370,9 @@ def _version(package: str) -> str | None:
 @answering
 def report(
     libraries: output.GivenLibraries = [],  # noqa: B006
+    selftest: Annotated[
+        bool, typer.Option("--selftest", metavar="", help="Also try here what the native engine does, for a minute.")
+    ] = False,
     as_json: output.Json = False,
 ) -> Answer:
     """Report what is installed, which engines work or why not, and how to fix what is broken.
@@ -357,6 +382,8 @@ def report(
     """
     with progress("trying what is installed"):
         findings = diagnose(examine(libraries))
+    with progress("trying the native engine"), ThreadPoolExecutor(_AT_ONCE) as pool:
+        findings += pool.map(_tested_here, SELFTESTS if selftest else ())
     broken = sum(item.state is State.BROKEN for item in findings)
     rows = [(item.what, item.state, item.found) for item in findings]
     fixes = [f"{item.what}: {item.fix}" for item in findings if item.fix and item.state is not State.OK]

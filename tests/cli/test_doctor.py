@@ -352,3 +352,19 @@ def test_what_ends_a_process_does_not_end_the_doctor(code: str, failure: str) ->
 def test_what_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyops._cli.doctor, "_TIMEOUT", 0.2)
     assert pyops._cli.doctor.probe("while True: pass") == Probe(failure="does not end within 0.2 seconds")
+
+
+@pytest.mark.exhaustive
+def test_doctor_tries_the_native_engine_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: machine(["onnxruntime"]))
+    found = {item["what"]: item for item in parsed("doctor", "--selftest")["findings"]}
+    for name in pyops._cli.doctor.SELFTESTS:
+        assert found[f"selftest {name}"]["state"] == "ok", found[f"selftest {name}"]
+
+
+def test_doctor_says_what_fails_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: machine(["onnxruntime"]))
+    monkeypatch.setattr(pyops._cli.doctor, "SELFTESTS", ("calls", "absent"))
+    found = {item["what"]: item for item in parsed("doctor", "--selftest", code=1)["findings"]}
+    assert found["selftest calls"]["state"] == "ok", found
+    assert (found["selftest absent"]["state"], found["selftest absent"]["found"]) == ("broken", "KeyError: 'absent'")

@@ -10,6 +10,7 @@ import pytest
 HAS_FORK = hasattr(os, "fork")
 
 needs_fork = pytest.mark.skipif(not HAS_FORK, reason="Windows has no fork")
+needs_posix = pytest.mark.skipif(not HAS_FORK, reason="Windows has other errors, and rights, of files")
 needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows lacks some signals")
 needs_limits = pytest.mark.skipif(
     importlib.util.find_spec("resource") is None, reason="Windows does not limit the size of a process's files"

