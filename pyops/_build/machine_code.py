@@ -136,7 +136,7 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
             others["part"] = names["part_body"], 2
         code = entry.Writer(specialization, computes_shapes=shapes is not None).body()
         body = numba.njit(**INNER)(define("body", code, names))
-        module = _module(body, 4, f"{name}_body")
+        module = _module(body, 6, f"{name}_body")
         for kind, (function, parameters) in others.items():
             module.link_in(_module(function, parameters, f"{name}_{kind}"))
     except CompileError:

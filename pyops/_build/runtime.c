@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 #include "ort.h"
+#include "layout.h" /* where machine code finds words, as pyops._compiled.layout says */
 
 #define MOST_DIMS 32
-#define MISMATCH 1
 #include "memory.h"
 
 /* numba's calling convention: 0 is success, and what was raised comes second. */
@@ -18,7 +18,8 @@ typedef struct {
   Object *(*box)(void *values); /* which frees them, and returns a tuple */
   int32_t count;
 } Raised;
-typedef int32_t Body(int64_t *answer, Raised **raised, int64_t state, int64_t record, int64_t context, int64_t failures);
+typedef int32_t Body(int64_t *answer, Raised **raised, int64_t state, int64_t record, int64_t context, int64_t tensors,
+                     int64_t shapes, int64_t failures);
 typedef int32_t Part(int64_t *answer, Raised **raised, int64_t job, int64_t index);
 typedef int32_t Shapes(int64_t *answer, Raised **raised, int64_t sizes, int64_t results, int64_t attributes);
 
@@ -406,7 +407,7 @@ typedef struct {
   const Node *node;
   void *context;
   const Record *record;
-  int64_t words[4]; /* the record, as machine code reads it */
+  int64_t words[RECORD_ATTRIBUTES + 1]; /* the record, as machine code reads it */
   int looped;       /* whether dimensions were taken together, and: */
   int64_t lead[MOST_DIMS], lead_rank, turn;
   atomic_int failed;
@@ -425,17 +426,6 @@ static void note(Call *call, Raised *raised) {
 }
 
 /* What machine code calls in place of ONNX Runtime's own functions. */
-static int64_t input_of(int64_t context, int64_t index, int64_t tensor) {
-  ((void **)tensor)[0] = &((Call *)context)->inputs[index];
-  return 0;
-}
-static int64_t type_and_shape_of(int64_t value, int64_t type, int64_t dims, int64_t rank) {
-  Tensor *tensor = (Tensor *)value;
-  *(int64_t *)type = tensor->type;
-  *(int64_t *)rank = tensor->rank;
-  *(int64_t **)dims = tensor->dims;
-  return 0;
-}
 static int64_t data_of(int64_t value, int64_t data) {
   *(void **)data = ((Tensor *)value)->data;
   return 0;
@@ -468,7 +458,6 @@ static int64_t output_of(int64_t context, int64_t index, int64_t sizes, int64_t 
 }
 
 typedef struct { Call *call; int64_t *words; } Job;
-enum { JOB_STOPPED = 2 };
 static void run_part(void *argument, size_t index) {
   Job *job = argument;
   int64_t answer;
@@ -490,11 +479,16 @@ static int64_t in_parallel(int64_t context, int64_t part, int64_t parts, int64_t
 }
 
 static Status *run(Call *call) {
-  const void *const state[] = {NULL, NULL, NULL, input_of, output_of, type_and_shape_of, data_of, in_parallel};
-  int64_t answer = 0;
+  const void *const state[] = {[GET_OUTPUT] = output_of, [GET_DATA] = data_of, [PARALLEL_FOR] = in_parallel};
+  int64_t answer = 0, tensors[MOST_TENSORS][TENSOR_WORDS];
+  for (size_t i = 0; i < call->node->inputs; i++) {
+    tensors[i][DIMS] = (int64_t)call->inputs[i].dims;
+    tensors[i][DATA] = (int64_t)call->inputs[i].data;
+  }
   Raised *raised = NULL;
   Api api = call->node->api;
-  if (call->record->body(&answer, &raised, (int64_t)state, (int64_t)call->words, (int64_t)call, 0)) note(call, raised);
+  if (call->record->body(&answer, &raised, (int64_t)state, (int64_t)call->words, (int64_t)call, (int64_t)tensors, 0, 0))
+    note(call, raised);
   if (!atomic_load(&call->failed) && answer == MISMATCH) {
     atomic_store(&call->failed, 1);
     put(&call->message, "the kernel returned a shape other than the shape function gives");
@@ -641,7 +635,7 @@ static Status *compute(void *pointer, void *context) {
   for (int r = 0; r < op->records && !call.record; r++)
     if (serves(op->record + r, &call)) call.record = op->record + r;
   if (!call.record) return no_record(&call);
-  call.words[2] = (int64_t)node->words;
+  call.words[RECORD_ATTRIBUTES] = (int64_t)node->words;
   return call.record->core ? run_loops(&call) : run(&call);
 }
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import llvmlite.binding as llvm
 
+from .._compiled import layout
 from .._files import whole_file
 from .._system import HOST
 from ..errors import InputError, MissingDependencyError, PyopsError
@@ -176,6 +177,7 @@ def link(compiler: list[str], target: Target, code: bytes, tables: str, most_ten
     with tempfile.TemporaryDirectory() as folder, as_file(files(__package__)) as sources:
         Path(folder, "kernels.o").write_bytes(code)
         Path(folder, "tables.h").write_text(tables)
+        Path(folder, "layout.h").write_text(_c_layout())
         flags = ["-O2", "-std=gnu11", "-shared", "-s", "-fvisibility=hidden", '-DTABLES="tables.h"']
         flags += ["-fPIC"] * (not target.name.startswith("windows"))
         flags += [f"-DMOST_TENSORS={most_tensors}", "-I", folder, "-I", str(sources)]
@@ -184,3 +186,10 @@ def link(compiler: list[str], target: Target, code: bytes, tables: str, most_ten
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise PyopsError(f"{compiler[0]} cannot link {path}:\n{done.stdout}{done.stderr}")
+
+
+def _c_layout() -> str:
+    """Return the positions of words that ``runtime.c`` shares with the machine code of kernels, as C."""
+    shared = "TENSOR_WORDS", "DIMS", "DATA", "GET_OUTPUT", "GET_DATA", "PARALLEL_FOR", "RECORD_ATTRIBUTES"
+    places = (f"{name} = {getattr(layout, name)}" for name in (*shared, "JOB_STOPPED", "MISMATCH"))
+    return f"enum {{ {', '.join(places)} }};\n"

@@ -17,42 +17,18 @@ from . import layout
 from .intrinsics import call, for_compiled_code, load, move_bytes, store
 
 # Repeated here, because numba takes constants from a function's own globals.
-_GET_INPUT, _GET_OUTPUT = layout.GET_INPUT, layout.GET_OUTPUT
-_GET_TYPE_AND_SHAPE, _GET_DATA = layout.GET_TYPE_AND_SHAPE, layout.GET_DATA
-_ENTRIES, _ENTRY_WORDS, _INPUT_SIZES = layout.ENTRIES, layout.ENTRY_WORDS, layout.INPUT_SIZES
-_FIRST_ENTRY, _MISMATCH = layout.FIRST_ENTRY, layout.MISMATCH
+_GET_OUTPUT, _GET_DATA, _VALUE, _DATA = layout.GET_OUTPUT, layout.GET_DATA, layout.VALUE, layout.DATA
 _AXIS, _CHUNK, _CHUNKS = layout.JOB_AXIS, layout.JOB_CHUNK, layout.JOB_CHUNKS
 _MOST_PARTS, _SMALLEST_SPLIT, _PARTS_PER_SPLIT = layout.MOST_PARTS, layout.SMALLEST_SPLIT, layout.PARTS_PER_SPLIT
-
-# The words that ONNX Runtime writes about a tensor.
-TENSOR_WORDS = 5
-VALUE, TYPE, DIMS, RANK, DATA = range(TENSOR_WORDS)
-
-
-@register_jitable
-def read_input(state: int, context: int, index: int, tensor: int, code: int, rank: int) -> int:
-    """Get an input from ONNX Runtime; return 0 if it has the expected element type and rank."""
-    status = call(load(state, _GET_INPUT), (context, index, tensor))
-    if status != 0:
-        return status
-    value = load(tensor, VALUE)
-    if value == 0:
-        return _MISMATCH
-    status = call(load(state, _GET_TYPE_AND_SHAPE), (value, tensor + 8 * TYPE, tensor + 8 * DIMS, tensor + 8 * RANK))
-    if status != 0:
-        return status
-    if load(tensor, TYPE) != code or load(tensor, RANK) != rank:
-        return _MISMATCH
-    return call(load(state, _GET_DATA), (value, tensor + 8 * DATA))
 
 
 @register_jitable
 def allocate(state: int, context: int, index: int, sizes: int, rank: int, tensor: int) -> int:
     """Allocate an output; its VALUE word is 0 if the model does not use the output."""
     status = call(load(state, _GET_OUTPUT), (context, index, sizes, rank, tensor))
-    if status != 0 or load(tensor, VALUE) == 0:
+    if status != 0 or load(tensor, _VALUE) == 0:
         return status
-    return call(load(state, _GET_DATA), (load(tensor, VALUE), tensor + 8 * DATA))
+    return call(load(state, _GET_DATA), (load(tensor, _VALUE), tensor + 8 * _DATA))
 
 
 @register_jitable
@@ -69,20 +45,6 @@ def product(sizes: int, rank: int) -> int:
     for i in range(rank):
         result *= load(sizes, i)
     return result
-
-
-@register_jitable
-def find_shapes(table: int, key: int) -> int:
-    """Return the address of the output sizes for the input sizes at `key`; 0 if they are not in the table."""
-    inputs, step = load(table, _INPUT_SIZES), load(table, _ENTRY_WORDS)
-    for number in range(load(table, _ENTRIES)):
-        entry = table + 8 * (_FIRST_ENTRY + number * step)
-        i = 0
-        while i < inputs and load(entry, i) == load(key, i):
-            i += 1
-        if i == inputs:
-            return entry + 8 * inputs
-    return 0
 
 
 @register_jitable
@@ -117,7 +79,7 @@ def allocate_like(state: int, context: int, index: int, value: Any, tensor: int,
     """Allocate the output at `index` with a result's shape; its DATA word is 0 if the model does not use the output."""
     for i in range(value.ndim):
         store(sizes, i, value.shape[i])
-    store(tensor, DATA, 0)
+    store(tensor, _DATA, 0)
     return allocate(state, context, index, sizes, value.ndim, tensor)
 
 

@@ -1,7 +1,7 @@
 """Generation of the compute callback of a specialization, as Python code for numba to compile.
 
-The code turns ONNX Runtime's tensors into arrays, calls the kernel on them, and copies its results to ONNX Runtime's
-buffers. See `pyops._compiled.layout` for the words that it reads and writes.
+The code makes arrays of the tensors that it is given, calls the kernel on them, and copies its results to ONNX
+Runtime's buffers. See `pyops._compiled.layout` for the words that it reads and writes.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from .._schema.dtypes import DType, ort_code
+from .._schema.dtypes import DType
 from . import callbacks, intrinsics, layout
-from .callbacks import DATA, DIMS, TENSOR_WORDS, VALUE
+from .layout import DATA, DIMS, TENSOR_WORDS, VALUE
 from .specialization import Specialization
 
 CODE_NAMES: dict[str, Any] = {
@@ -21,48 +21,33 @@ CODE_NAMES: dict[str, Any] = {
 """The names that generated code may use, besides the kernel."""
 
 ENTRY = f"""
-def entry(state, record, context):
-    failures = scratch({{words}})
-    answer = attempt(body, (state, record, context, failures), failures + {8 * layout.FAILURES})
-    if answer == {layout.RAISED} or load(failures, {layout.FAILURES}) != 0:
-        store(failures, {layout.FAILURE_CONTEXT}, context)
-        store(failures, {layout.FAILURE_SLOTS}, {{slots}})
-        return call(load(state, {layout.PYTHON}), (state, failures + {layout.FAILED}))
+def entry(state, record, context, tensors, shapes):
+    handed = scratch({{words}})
+    failures = handed + {8 * layout.SLOTS}
+    answer = attempt(body, (state, record, context, tensors, shapes, failures), failures)
+    if answer == {layout.PART_FAILED} or load(failures, 0) != 0:
+        store(handed, {layout.CONTEXT}, context)
+        store(handed, {layout.OUTCOME}, {layout.FAILED})
+        store(handed, {layout.OBJECTS}, {{slots}})
+        return call(load(state, {layout.PYTHON}), (state, handed + {layout.HANDED}))
     return answer
 """
 
 PART = f"""
 def part(job, index):
     if load(job, {layout.JOB_STOPPED}) == 0:
-        failure = load(job, {layout.JOB_FAILURES}) + 8 * {layout.FAILURE_WORDS} * index
+        failure = load(job, {layout.JOB_FAILURES}) + 8 * {layout.SLOT_WORDS} * index
         attempt(part_body, (job, index), failure)
         if load(failure, 0) != 0:
             store(job, {layout.JOB_STOPPED}, 1)
     return 0
 """
 
-DISPATCH = f"""
-def dispatch(state, context):
-    count(state, {layout.RUNNING}, 1)
-    records = load(state, {layout.RECORDS})
-    answer, i = {layout.MISMATCH}, 0
-    if load(load(state, {layout.REVISION_AT}), 0) == load(records, {layout.REVISION}):
-        while answer == {layout.MISMATCH} and i < load(records, {layout.COUNT}):
-            record = load(records, {layout.FIRST} + i)
-            answer = call(load(record, {layout.ENTRY}), (state, record, context))
-            i += 1
-    count(state, {layout.RUNNING}, -1)
-    if answer == {layout.MISMATCH}:
-        return call(load(state, {layout.PYTHON}), (state, context))
-    return answer
-"""
-"""The KernelComputeV2 of all compiled ops: calls the record that matches, or else Python."""
-
 
 def entry_code(specialization: Specialization) -> str:
     """Return the code of ``entry``, which calls ``body`` and lets no exception escape."""
     slots = 1 if specialization.cores is None else 2 * layout.MOST_PARTS
-    return ENTRY.format(words=layout.FAILURES + layout.FAILURE_WORDS * slots, slots=slots)
+    return ENTRY.format(words=layout.SLOTS + layout.SLOT_WORDS * slots, slots=slots)
 
 
 class Writer:
@@ -71,7 +56,7 @@ class Writer:
     Parameters
     ----------
     computes_shapes : bool
-        Whether ``body`` calls ``shape_of`` for the output sizes, rather than finding them in the record's table.
+        Whether ``body`` calls ``shape_of`` for the output sizes, rather than being given the ranks and sizes.
     """
 
     def __init__(self, specialization: Specialization, computes_shapes: bool = False) -> None:
@@ -80,7 +65,10 @@ class Writer:
         self.lines: list[str] = []
         ranks = [item[1] for item in specialization.inputs if item]
         self.out_ranks = specialization.output_ranks or ()
-        self.out_sizes = [f"shapes + {8 * at}" for at in itertools.accumulate(self.out_ranks, initial=0)]
+        # A shape that is given has its rank before its sizes.
+        lengths = [rank + (not computes_shapes) for rank in self.out_ranks]
+        ends = itertools.accumulate(lengths)
+        self.out_sizes = [f"shapes + {8 * (end - rank)}" for end, rank in zip(ends, self.out_ranks, strict=True)]
         # Without a shape function, an output may have any rank that numba supports.
         self.sizes = max([*ranks, *self.out_ranks, 32])
 
@@ -95,27 +83,18 @@ class Writer:
         return "\n".join([f"def {head}:", *self.lines])
 
     def inputs(self) -> None:
-        """Write the code that reads the inputs and, with a shape function, looks up the output sizes."""
-        tensors = [(i, *item) for i, item in enumerate(self.specialization.inputs) if item]
-        total = sum(rank for _, _, rank in tensors)
-        self.add(f"attributes = load(record, {layout.ATTRIBUTES})", f"out_tensor = scratch({TENSOR_WORDS})")
-        if self.specialization.output_ranks is not None:
-            self.add(f"key = scratch({max(total, 1)})")
-        at = 0
-        for i, dtype, rank in tensors:
-            self.add(f"tensor{i} = scratch({TENSOR_WORDS})")
-            self.add_call(f"read_input(state, context, {i}, tensor{i}, {ort_code(dtype)}, {rank})")
-            if self.specialization.output_ranks is not None:
-                self.add(f"copy_words(load(tensor{i}, {DIMS}), key + {8 * at}, {rank})")
-            at += rank
+        """Write the code that names the tensors and, if asked, computes the output sizes."""
+        self.add(f"attributes = load(record, {layout.RECORD_ATTRIBUTES})", f"out_tensor = scratch({TENSOR_WORDS})")
+        ranks = [(i, item[1]) for i, item in enumerate(self.specialization.inputs) if item]
+        for i, _ in ranks:
+            self.add(f"tensor{i} = tensors + {8 * TENSOR_WORDS * i}")
         if self.computes_shapes:
-            self.add(f"shapes = scratch({max(sum(self.out_ranks), 1)})", "shape_of(key, shapes, attributes)")
-        elif self.specialization.output_ranks is not None:
-            self.add(
-                f"shapes = find_shapes(load(record, {layout.SHAPES}), key)",
-                "if shapes == 0:",
-                f"    return {layout.MISMATCH}",
-            )
+            self.add(f"given = scratch({max(sum(rank for _, rank in ranks), 1)})")
+            at = 0
+            for i, rank in ranks:
+                self.add(f"copy_words(load(tensor{i}, {DIMS}), given + {8 * at}, {rank})")
+                at += rank
+            self.add(f"shapes = scratch({max(sum(self.out_ranks), 1)})", "shape_of(given, shapes, attributes)")
 
     def call(self) -> None:
         """Write the code that calls the kernel on the arrays ``x0``, ``x1``, ... and ``out0``, ..."""
@@ -147,7 +126,7 @@ class Writer:
             self.allocate()
         self.write("write", self.specialization.used)
         self.add("return 0")
-        return self.text("body(state, record, context, failures)")
+        return self.text("body(state, record, context, tensors, shapes, failures)")
 
     def allocate(self) -> None:
         """Write the code that allocates ``out0``, ... with the shapes of the results."""
@@ -202,7 +181,7 @@ class Writer:
         self.buffers()
         self.add(f"job = scratch({loops_at + loop_rank})", f"loops = job + {8 * loops_at}")
         self.add(f"store(job, {layout.JOB_RECORD}, record)")
-        self.add(f"store(job, {layout.JOB_FAILURES}, failures + {8 * layout.FAILURES})")
+        self.add(f"store(job, {layout.JOB_FAILURES}, failures)")
         for name, position, rank, _, _ in arrays:
             if name.startswith("x"):
                 tensor = f"tensor{name[1:]}"
@@ -226,15 +205,15 @@ class Writer:
             f"status = call(load(state, {layout.PARALLEL_FOR}), (context, part, parts, parts, job))",
             # Keeps buffers of ours alive until here.
             *(f"kept = out{i}.size" for i in range(self.specialization.used, len(self.specialization.outputs))),
-            f"return {layout.RAISED} if load(job, {layout.JOB_STOPPED}) != 0 else status",
+            f"return {layout.PART_FAILED} if load(job, {layout.JOB_STOPPED}) != 0 else status",
         )
-        return self.text("body(state, record, context, failures)")
+        return self.text("body(state, record, context, tensors, shapes, failures)")
 
     def part(self) -> str:
         """Return the code of ``part_body``, which calls the kernel on a part of a job."""
         arrays, loops_at, loop_rank = self.job()
         self.add(
-            f"attributes = load(load(job, {layout.JOB_RECORD}), {layout.ATTRIBUTES})",
+            f"attributes = load(load(job, {layout.JOB_RECORD}), {layout.RECORD_ATTRIBUTES})",
             f"loops = job + {8 * loops_at}",
             f"sizes = scratch({self.sizes})",
         )

@@ -126,18 +126,6 @@ def store(typingctx: Any, address: Any, index: Any, value: Any) -> Any:
 
 
 @intrinsic
-def count(typingctx: Any, address: Any, index: Any, step: Any) -> Any:
-    """Add to the word at `index` from `address` on, which other threads may also do."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        at = builder.gep(builder.inttoptr(args[0], _WORD.as_pointer()), [args[1]])
-        builder.atomic_rmw("add", at, args[2], "seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), codegen
-
-
-@intrinsic
 def move_bytes(typingctx: Any, target: Any, source: Any, count: Any) -> Any:
     """Copy `count` bytes from `source` to `target`, which may overlap."""
 

@@ -1,46 +1,75 @@
-"""The memory that Python and compiled code share: the positions of its words, and NumPy arrays that hold them.
+"""The memory that Python and machine code share: the positions of its words, and NumPy arrays that hold them.
 
-Each node of a session has a *state* that points to its list of *records*, one per combination of types and ranks that
-it was called with; compiled code tries them in turn. Lists and the fixed words of records never change once compiled
-code can see them, so nothing is locked: a new list replaces the old in a single store. What was replaced is freed once
-no compiled code of the node is running.
+Each node of a session has a *state*, whose words never change, except for its *binding*: what to call for the node,
+while the op has the revision that the binding names. A binding has a *shape table*, in which a call's ranks and sizes
+are looked up. Bindings, and the entries of their tables, are complete before the single store that machine code finds
+them by, so nothing is locked. Python replaces a binding as a whole, and frees it once no machine code can be reading
+it.
+
+All memory consists of words of 64 bits.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 
 from .specialization import AttributeWords
 
+# The words of a tensor that ONNX Runtime gives.
+TENSOR_WORDS = 5
+VALUE, TYPE, DIMS, RANK, DATA = range(TENSOR_WORDS)
+
 # The state of a node.
-RECORDS = 0
-REVISION_AT = 1  # the address of the op's revision
-PYTHON = 2  # the callback to call when compiled code cannot continue
-GET_INPUT, GET_OUTPUT, GET_TYPE_AND_SHAPE, GET_DATA, PARALLEL_FOR = range(3, 8)
-RUNNING = 8  # the number of calls that compiled code is making
+CALLS = 0  # what machine code calls: PLAIN, COMPILED, or 0 where Python is to be called
+BINDING = 1  # its address
+PYTHON, REVISION_AT = 2, 3  # the callback that calls Python; the address of the op's revision
+GET_INPUT, GET_OUTPUT, GET_TYPE_AND_SHAPE, GET_DATA, RELEASE_STATUS, PARALLEL_FOR = range(4, 10)
+RUNNING = 10  # the number of calls of compiled kernels that are running, each of which may read a binding
+NDARRAY, NONE, READ_ONLY, WRITEABLE = range(11, 15)  # objects: a type, None, and the bases of inputs and of buffers
+INPUTS, OUTPUTS, ATTRIBUTES = range(15, 18)  # their numbers
+USED, IS_TUPLE = 18, 19  # the number of outputs that the node has; whether the kernel returns a tuple
+FLAGS = 20  # the NumPy flags that an array which a plain kernel returns must have
+PLAIN_RUNNING_AT = 21  # the address of the number of running calls of plain kernels, of all nodes
+ITEMS = 22  # two words each: inputs, outputs, attributes
+CODE = ITEM_SIZE = 0  # of an input, whose element type is 0 where it is absent; of an output
+DTYPE = 1
+ATTRIBUTE, IS_LIST = 0, 1
+PLAIN, COMPILED = 1, 2
 
-# A list of records: the op's revision that they are valid for, their number, and their addresses.
-REVISION, COUNT, FIRST = range(3)
+# A binding.
+OWNER, REVISION = 0, 1  # the object that keeps all this alive; the op's revision that it is valid for
+TABLE, HAS_SIZES = 2, 3  # the shape table, or 0; whether its keys have sizes, and not only ranks
+KERNEL, NAMES, GIVES_BUFFERS = 4, 5, 6  # of a plain kernel: itself, the names of its keywords, whether `out` is one
 
-# A record: the addresses of the entry point, of the entry point for a part, of the attributes and of the shape table.
-ENTRY, PART, ATTRIBUTES, SHAPES = range(4)
+# A shape table has the address of an entry, or 0, in each slot; `slot_of` says where the slots for a key begin.
+SLOT_BITS, PROBES = 8, 4
+MIXER = 0x9E3779B97F4A7C15
+MOST_ENTRIES = 256
+# An entry has an object (the output shapes; for a compiled kernel its record), the number of words of its key (the rank
+# of each input, with its sizes), the key, and the rank and the sizes of each output, where ANY stands for any size.
+OBJECT, KEY_SIZE, KEY = range(3)
+ANY = -1
 
-# A shape table: the number of its entries, the number of words of an entry and how many of these are sizes of inputs,
-# then the entries: the sizes of all inputs and of all outputs, where -1 is a size known only at run time.
-ENTRIES, ENTRY_WORDS, INPUT_SIZES, FIRST_ENTRY = range(4)
-_MOST_ENTRIES = 1024
+# Nodes with more inputs, outputs or attributes are left to Python, and so are calls whose key has more words.
+MOST = MOST_INPUTS, MOST_OUTPUTS, MOST_ATTRIBUTES = 32, 16, 32
+MOST_KEY = 128
 
-# What an entry returns: 0 (success), an OrtStatus*, or one of these.
-MISMATCH = 1  # the inputs do not match this record, or their shapes are not in its table
-RAISED = 2
+# A record, which is compiled for one combination of ranks: the addresses of its entry point, of the entry point for a
+# part, and of its attributes.
+ENTRY, PART, RECORD_ATTRIBUTES = range(3)
+# What an entry point returns: 0 (success), an OrtStatus*, or one of these.
+MISMATCH = 1  # Python must make this call
+PART_FAILED = 2
 
-# Set in the Python callback's second argument if it is the address of failures rather than a context.
-FAILED = 1
-# Failures: the context, the number of slots, and in each the type, the value and the traceback.
-FAILURE_CONTEXT, FAILURE_SLOTS, FAILURES = range(3)
-FAILURE_WORDS = 3
+# Set in the second argument of the callback PYTHON if it is the address of these words rather than a context.
+HANDED = 1
+# The context; what the kernel did; a list of inputs, buffers and what it returned or raised, if any; the output shapes,
+# or 0. A compiled kernel that FAILED leaves the number of slots in place of the list, and in each slot the type, the
+# value and the traceback of an exception, or zeros.
+CONTEXT, OUTCOME, OBJECTS, SHAPES, SLOTS = range(5)
+HANDED_WORDS = SLOTS
+SLOT_WORDS = 3
+DELIVERED, RETURNED, RAISED, FAILED = range(4)
 
 # A job, whose parts the threads of ONNX Runtime's pool take: these words, then per array its address and its sizes,
 # then the sizes of the loop dimensions.
@@ -51,46 +80,24 @@ JOB_RECORD, JOB_FAILURES, JOB_STOPPED, JOB_AXIS, JOB_CHUNK, JOB_CHUNKS, JOB_ARRA
 SMALLEST_SPLIT, PARTS_PER_SPLIT = 65536, 4
 MOST_PARTS = 32
 
+Words = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-def words(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+
+def words(*values: int) -> Words:
     """Return an array that holds these words."""
     return np.array(values, np.int64)
 
 
-def address_of(memory: np.ndarray[tuple[int], np.dtype[np.int64]]) -> int:
+def address_of(memory: Words) -> int:
     """Return the address of an array of words."""
     address: int = memory.ctypes.data
     return address
 
 
 class Record:
-    """The record of one specialization, which compiled code finds by its `address`; only one thread may change it."""
+    """The machine code of one specialization, which other machine code finds by its `address`."""
 
-    def __init__(self, entry: int, part: int, attributes: AttributeWords, input_sizes: int, output_sizes: int) -> None:
+    def __init__(self, entry: int, part: int, attributes: AttributeWords) -> None:
         self._attributes = attributes
-        self._tables: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
-        self._empty_table = words(0, input_sizes + output_sizes, input_sizes)
-        self._memory = words(entry, part, address_of(attributes.memory), 0)
-        self._add_table()
+        self._memory = words(entry, part, address_of(attributes.memory))
         self.address = address_of(self._memory)
-
-    def _add_table(self) -> None:
-        table = np.zeros(FIRST_ENTRY + _MOST_ENTRIES * self._empty_table[ENTRY_WORDS], np.int64)
-        table[:FIRST_ENTRY] = self._empty_table
-        self._tables.append(table)
-        self._memory[SHAPES] = address_of(table)
-
-    def add_shapes(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
-        """Add the output sizes (-1: any) for these input sizes to the shape table."""
-        if self._tables[-1][ENTRIES] >= _MOST_ENTRIES:  # with so many shapes, old ones are unlikely to come again
-            self._add_table()
-        table = self._tables[-1]
-        count, size = int(table[ENTRIES]), len(inputs) + len(outputs)
-        at = FIRST_ENTRY + count * size
-        table[at : at + size] = [*inputs, *outputs]
-        # Written last, since compiled code may be reading the table.
-        table[ENTRIES] = count + 1
-
-    def free_replaced(self) -> None:
-        """Free the tables that were replaced; no compiled code may be running that found one."""
-        del self._tables[:-1]

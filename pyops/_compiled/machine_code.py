@@ -226,13 +226,7 @@ def machine_code(name: str, kernel: CallableKernel, specialization: Specializati
     made_from = (*kernel.made_from, *codes.values())
     make = functools.partial(_callback, label=name, names=names, made_from=made_from, is_current=kernel.is_current)
     part = make("part", entry.PART, 2) if "part_body" in names else 0
-    return make("entry", entry.entry_code(specialization), 3), part
-
-
-@functools.cache
-def dispatch() -> int:
-    """Return the address of the KernelComputeV2 of all compiled ops."""
-    return _callback("dispatch", entry.DISPATCH, 2, "pyops", entry.CODE_NAMES, (), lambda: True)
+    return make("entry", entry.entry_code(specialization), 5), part
 
 
 def _callback(

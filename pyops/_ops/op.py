@@ -7,7 +7,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import numpy as np
 
@@ -115,6 +115,9 @@ class Op(Generic[P, R]):
     array([0.5, 0.5], dtype=float32)
     """
 
+    # Not among the attributes that a redeclaration replaces.
+    __slots__ = ("__dict__", "__weakref__", "_revision")
+    _revision: ctypes.c_int64
     __name__: str
     signature: Signature
     kernels: dict[str, Callable[..., Any]]
@@ -122,6 +125,13 @@ class Op(Generic[P, R]):
     shape_function: Callable[..., Any] | None
     setup: Callable[..., Any] | None
     samples: Callable[[], Any] | None = None
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Create an op without a body."""
+        op = super().__new__(cls)
+        # A C integer, because machine code compares it, without the interpreter, to see whether it is outdated.
+        op._revision = ctypes.c_int64()
+        return op
 
     def __init__(
         self,
@@ -131,8 +141,6 @@ class Op(Generic[P, R]):
         host_inputs: Sequence[str] = (),
     ) -> None:
         self.signature = signature
-        # A C integer, because compiled kernels compare it, without the interpreter, to see whether they are outdated.
-        self._revision = ctypes.c_int64()
         kernels: dict[str, Callable[..., Any]] = dict.fromkeys(device_types, function)
         if "cpu" not in kernels:
             kernels["cpu"] = CopyingKernel(signature, function, host_inputs)

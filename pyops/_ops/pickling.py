@@ -7,7 +7,6 @@ op of a script is what its other functions are: a name in ``__main__``.
 from __future__ import annotations
 
 import copyreg
-import ctypes
 import inspect
 import pickle
 import sys
@@ -169,7 +168,7 @@ def _declare(op: AnyOp, state: Mapping[str, Any]) -> None:
         )
     arriving: AnyOp = Op.__new__(Op)
     target = arriving if "kernels" in vars(op) else op
-    vars(target).update(body, _revision=ctypes.c_int64())
+    vars(target).update(body)
     declared = registry.declare(target)
     _arrived[declared] = declared.kernels["cpu"]
     _loaded.pop(declared, None)

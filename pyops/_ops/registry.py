@@ -103,7 +103,7 @@ def declare_new(ops: Iterable[AnyOp]) -> None:
 
 def body_of(op: AnyOp) -> dict[str, Any]:
     """Return the attributes of an op that a redeclaration replaces."""
-    body = {name: value for name, value in vars(op).items() if name not in ("_revision", "_carrier")}
+    body = {name: value for name, value in vars(op).items() if name != "_carrier"}
     return body | {"kernels": dict(op.kernels)}
 
 

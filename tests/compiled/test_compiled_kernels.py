@@ -29,11 +29,11 @@ from tests.helpers.tiers import exhaustive
 @pytest.fixture
 def python_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The calls in which a session went through the interpreter."""
-    from pyops._runtime.native.compiled_node import CompiledNode
+    from pyops._runtime.native.machine_node import MachineNode
 
     calls: list[int] = []
-    compute = CompiledNode.compute
-    monkeypatch.setattr(CompiledNode, "compute", lambda self, context: (calls.append(1), compute(self, context))[1])
+    compute = MachineNode.compute
+    monkeypatch.setattr(MachineNode, "compute", lambda self, context: (calls.append(1), compute(self, context))[1])
     return calls
 
 

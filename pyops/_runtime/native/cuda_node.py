@@ -21,7 +21,7 @@ from .borrowed import extra_references, warn_kept
 from .c_api import Api
 from .cuda_memory import CudaWorkspace, arena_of
 from .hosted_op import HostedOp
-from .kernel_node import ALWAYS, KernelNode, read_only_copy
+from .kernel_node import ALWAYS, KernelNode, Learn, read_only_copy
 
 _CAPTURE = range(900, 909)  # of cudaError_t
 
@@ -105,7 +105,7 @@ class CudaNode(KernelNode):
 
     def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
         super().__init__(api, info, hosted)
-        signature, dtypes = self._signature, self._node.input_dtypes
+        signature, dtypes = self._signature, self.info.input_dtypes
         self._array_module = self._cupy = cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
         self._only_dtype = None  # NumPy arrays are no results of a CUDA kernel
         self._arena = arena_of(self._cupy, api, info)
@@ -122,14 +122,14 @@ class CudaNode(KernelNode):
                     f"{name}: input {item.name!r} is {dtype_name(dtype)}, which CuPy does not support; have the CUDA "
                     f"kernel take it on the host: host_inputs=({item.name!r},)"
                 )
-        for dtype in self._node.output_dtypes:
+        for dtype in self.info.output_dtypes:
             if not is_viewable(dtype):
                 raise InputError(
                     f"{name}: an output is {dtype_name(dtype)}, which CuPy does not support; leave the op to its CPU "
                     "kernel"
                 )
 
-    def _call(self, context: c_void_p, workspace: CudaWorkspace, passed: list[Any]) -> None:
+    def _call(self, context: c_void_p, workspace: Any, passed: list[Any], learn: Learn | None) -> None:
         """Run the kernel and fill the outputs; work that the kernel queued may still be running on return."""
         address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
         stream, cuda = devices.stream(self._cupy, address or 0), self._cupy.cuda
@@ -157,10 +157,10 @@ class CudaNode(KernelNode):
     def _check_kept(self, context: int, passed: list[Any]) -> None:
         memories = [array.data.mem for array in passed if is_cupy(array)]
         passed.clear()
-        if self._keeper is not self.op.kernels.get("cuda") and any(extra_references(memories)):
+        if self.keeper is not self.op.kernels.get("cuda") and any(extra_references(memories)):
             gc.collect()  # a cycle of an exception and its frames may be what keeps them
             if any(extra_references(memories)):
-                self._keeper = self.op.kernels.get("cuda")  # which gets copies from now on
+                self.keeper = self.op.kernels.get("cuda")  # which gets copies from now on
                 warn_kept(self.op, "a CuPy array", ": ONNX Runtime owns its memory, and reuses it from now on")
 
     def _new_workspace(self) -> CudaWorkspace:

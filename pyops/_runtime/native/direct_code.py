@@ -49,7 +49,7 @@ def _problem() -> str:
         with signals_deferred():
             _code()
     except ModuleNotFoundError:
-        return 'llvmlite is not installed: pip install "onnx-pyops[llvm]"'
+        return "llvmlite is not installed: pip install llvmlite"
     except Exception as error:  # LLVM may not support this machine
         return f"{type(error).__name__}: {error}"
     return ""

@@ -127,9 +127,9 @@ class NativeEngine:
         finally:
             self._created.set(created)
         if created is None:
-            self.computes[node.address] = _InPlainSession(node.function)
+            self.computes[node.address] = _InPlainSession(node.compute)
         else:
-            self.computes[node.address] = node.function
+            self.computes[node.address] = node.compute
             created.append(weakref.ref(node))
         c_void_p.from_address(out).value = node.address
 

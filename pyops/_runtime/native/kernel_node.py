@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..._compiled.layout import RAISED, RETURNED
 from ..._ops.op import AnyOp, output_shapes
 from ..._ops.state import make_state
 from ..._schema import validation
@@ -21,18 +22,15 @@ from ..calls import exceptions
 from ..calls.timing import NodeProfile, TimedOp
 from .borrowed import CallingThread, counts_references, detach, extra_references, has_arena, is_borrowed, warn_kept
 from .c_api import Api
-from .direct_call import RAISED, RETURNED
 from .hosted_op import HostedOp
 from .node_info import read_node_info
 from .workspace import Workspace
 
-MAX_SHAPES = 256
-"""For how many shapes of the inputs a node caches the output shapes."""
-
+_MOST_SHAPES = 256
 _calling_thread = CallingThread()
 _numbers = itertools.count(1)
-Resume = Callable[[c_void_p, Workspace, list[Any]], None]
-"""What runs in place of the kernel: it gets the context, and appends what the kernel was given to the list."""
+Learn = Callable[[int, Any, Any, list[Any], Any], None]
+"""What gets the op's revision, its kernel and shape function, the inputs of a call, and the output shapes, or None."""
 ALWAYS, NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
 
 
@@ -72,27 +70,27 @@ class KernelNode:
         self._api = api
         self.address = next(_numbers)
         self.op: AnyOp = hosted.op
-        self._node = node = read_node_info(api, info, hosted.op.signature)
+        self.info = node = read_node_info(api, info, hosted.op.signature)
         self.name = node.name
         self._signature = node.signature
         self._present = [dtype is not None for dtype in node.input_dtypes]
-        self._attributes = node.attributes
+        self.attributes = node.attributes
         if node.signature.takes_state:
             try:
-                self._attributes = node.attributes | {"state": make_state(self.op, node.attributes)}
+                self.attributes = node.attributes | {"state": make_state(self.op, node.attributes)}
             except BaseException as error:  # interrupts get the note, too
                 add_note(error, describe_node(node.name, node.signature))
                 raise
         # Set if the result must be a single array: this common case then needs one comparison.
         single = len(node.output_dtypes) == 1 and not node.signature.returns_tuple
         self._only_dtype = node.output_dtypes[0] if single and is_viewable(node.output_dtypes[0]) else None
-        self._lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
-        self._takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
+        self.lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
+        self.takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
         self._in_place = bool(node.signature.may_inplace)
         self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
         # The kernel that was found to keep arrays, which gets copies from then on.
-        self._keeper: Any = None
-        self._lender = self._lender_for(info)
+        self.keeper: Any = None
+        self.lender = self._lender_for(info)
         # One per concurrent call; list.pop and list.append are atomic.
         self._workspaces: list[Any] = []
 
@@ -100,23 +98,22 @@ class KernelNode:
         """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
         return _calling_thread if counts_references() and has_arena(self._api, info) else NEVER
 
-    def timed(self, clock: NodeProfile) -> Callable[[int], Any] | None:
-        """Return a function that computes and times the node; None for machine code."""
+    def timed(self, clock: NodeProfile) -> Callable[[int], Any]:
+        """Return a function that computes and times the node."""
+        return functools.partial(clock.call, self.with_clock(clock).compute)
+
+    def with_clock(self, clock: NodeProfile) -> KernelNode:
+        """Return a copy of this node that times the kernel."""
         node = copy.copy(self)
         node.op = TimedOp(self.op, clock)
-        if self._keeper is self.op.kernels.get(self.device_type):
-            node._keeper = node.op.kernels.get(self.device_type)
-        return functools.partial(clock.call, node.compute)
+        if self.keeper is self.op.kernels.get(self.device_type):
+            node.keeper = node.op.kernels.get(self.device_type)
+        return node
 
-    @property
-    def function(self) -> Callable[[int], None]:
-        """Return the method that ONNX Runtime calls to compute the node."""
-        return self.compute
-
-    def compute(self, context: int, resume: Resume | None = None) -> None:
+    def compute(self, context: int, learn: Learn | None = None) -> None:
         """Run the kernel on the inputs of an ``OrtKernelContext*``, and fill its outputs.
 
-        If the kernel has already run, call `resume` instead.
+        Before that, pass what the call depends on to `learn`.
 
         Raises
         ------
@@ -130,8 +127,7 @@ class KernelNode:
         pointer = workspace.context
         pointer.value = context
         try:
-            call = self._call if resume is None else resume
-            call(pointer, workspace, passed)
+            self._call(pointer, workspace, passed, learn)
             self._check_kept(context, passed)
         except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, passed)
@@ -153,40 +149,55 @@ class KernelNode:
         objects : list
             What was passed to the kernel, then its result or exception if `outcome` says so. The list is emptied.
         outcome : int
-            ``DELIVERED``, ``RETURNED`` or ``RAISED``, as in `direct_call`.
+            ``DELIVERED``, ``RETURNED`` or ``RAISED``.
         shapes : sequence of tuple, optional
             The output shapes that the shape function gave.
         """
-
-        def resume(pointer: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
-            passed += objects
-            objects.clear()
+        workspace = self._workspaces.pop() if self._workspaces else self._new_workspace()
+        passed = objects.copy()
+        objects.clear()
+        pointer = workspace.context
+        pointer.value = context
+        try:
             if outcome == RAISED:
                 raise passed.pop()
             if outcome == RETURNED:
                 self._write(pointer, workspace, passed, passed.pop(), shapes)
+            self._check_kept(context, passed)
+        except BaseException as error:  # interrupts get the note, too
+            self._explain(error, context, passed)
+            raise
+        finally:
+            self._workspaces.append(workspace)
 
-        KernelNode.compute(self, context, resume)
+    def fail(self, context: int, error: BaseException) -> None:
+        """Raise an exception of the kernel, with a note that names the node and its inputs."""
+        inputs: list[Any] = []
+        Workspace(self._api).read(self._api.KernelContext_GetInput, c_void_p(context), self._present, inputs)
+        self._explain(error, context, inputs)
+        raise error
 
     def _new_workspace(self) -> Any:
         return Workspace(self._api)
 
-    def _call(self, context: c_void_p, workspace: Any, passed: list[Any]) -> None:
+    def _call(self, context: c_void_p, workspace: Any, passed: list[Any], learn: Learn | None) -> None:
         workspace.read(self._api.KernelContext_GetInput, context, self._present, passed)
-        self._run(context, workspace, passed)
+        self._run(context, workspace, passed, learn)
 
-    def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any]) -> None:
-        op, attributes = self.op, self._attributes
-        function = op.kernels[self.device_type]
-        if self._lists:  # the kernel may modify its argument
-            attributes = attributes | {name: list(attributes[name]) for name in self._lists}
-        lends = self._lender.lends and self._keeper is not function
+    def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any], learn: Learn | None = None) -> None:
+        op, attributes = self.op, self.attributes
+        revision = op._revision.value  # first, so that what is read after it is at least as new
+        function, shape_function = op.kernels[self.device_type], op.shape_function
+        if self.lists:  # the kernel may modify its argument
+            attributes = attributes | {name: list(attributes[name]) for name in self.lists}
+        lends = self.lender.lends and self.keeper is not function
         if not lends:
             passed[:] = map(self._copy, passed)
-        shape_function = op.shape_function
         shapes = None if shape_function is None else self._shapes_for(passed, shape_function)
         count = len(passed)
-        if shapes is not None and self._takes_buffers and lends and None not in itertools.chain(*shapes):
+        if learn is not None:
+            learn(revision, function, shape_function, passed, shapes)
+        if shapes is not None and self.takes_buffers and lends and None not in itertools.chain(*shapes):
             buffers = self._buffers(context, workspace, shapes)
             passed += buffers
             out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
@@ -227,7 +238,7 @@ class KernelNode:
         An output that shares memory with a buffer to be written to (of another output, or of an input that an output
         may reuse) is copied first.
         """
-        unwritten = enumerate(outputs[: self._node.output_count])
+        unwritten = enumerate(outputs[: self.info.output_count])
         if not buffers and not self._in_place:
             return unwritten
         changing = [*memory, *(inputs if self._in_place else ())]
@@ -251,9 +262,9 @@ class KernelNode:
         return any(isinstance(array, module.ndarray) and module.may_share_memory(output, array) for array in arrays)
 
     def _checked(self, result: Any) -> tuple[Any, ...]:
-        outputs = validation.check_outputs(self._signature, self._node.output_dtypes, result)
-        if len(outputs) != len(self._node.output_dtypes):
-            raise validation.output_count_error(self._signature, outputs, self._node.output_count)
+        outputs = validation.check_outputs(self._signature, self.info.output_dtypes, result)
+        if len(outputs) != len(self.info.output_dtypes):
+            raise validation.output_count_error(self._signature, outputs, self.info.output_count)
         return outputs
 
     def _shapes_for(self, inputs: list[Any], function: Callable[..., Any]) -> Sequence[tuple[int | None, ...]]:
@@ -261,16 +272,16 @@ class KernelNode:
         key = (function, *[None if array is None else array.shape for array in inputs])
         shapes = self._shapes.get(key)
         if shapes is None:
-            if len(self._shapes) >= MAX_SHAPES:
+            if len(self._shapes) >= _MOST_SHAPES:
                 self._shapes.clear()
-            shapes = self._shapes[key] = output_shapes(self.op.signature, function, inputs, self._node.attributes)
+            shapes = self._shapes[key] = output_shapes(self.op.signature, function, inputs, self.info.attributes)
         return shapes
 
     def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return ONNX Runtime's output buffers, and new arrays for outputs that the model does not use."""
         buffers = []
-        for index, (shape, dtype) in enumerate(zip(shapes, self._node.output_dtypes, strict=True)):
-            used = index < self._node.output_count
+        for index, (shape, dtype) in enumerate(zip(shapes, self.info.output_dtypes, strict=True)):
+            used = index < self.info.output_count
             buffer = workspace.output(context, index, shape, dtype) if used else None
             buffers.append(self._empty(shape, dtype) if buffer is None else buffer)
         return buffers
@@ -296,5 +307,5 @@ class KernelNode:
         if not detach(self._api, context, passed, len(self._present), last.__traceback__ if last else None):
             return
         # Arrays kept so far keep the session and its feeds alive. Later calls get copies, which may be kept.
-        self._keeper = self.op.kernels["cpu"]
+        self.keeper = self.op.kernels["cpu"]
         warn_kept(self.op, "an array")

@@ -43,6 +43,11 @@ def store(value: int, address: int, index: int = 0) -> int:
     raise NotImplementedError("for compiled code")
 
 
+def add(value: int, address: int, index: int = 0) -> int:
+    """Add `value` to the word at `index` from `address` on, which other threads may also do."""
+    raise NotImplementedError("for compiled code")
+
+
 def scratch(words: int) -> int:
     """Return the address of uninitialized words (a constant number), valid until the function returns."""
     raise NotImplementedError("for compiled code")
@@ -184,7 +189,9 @@ class _Translator:
             case ast.Name(name) if name in self._variables:
                 return self._new(f"load i64, ptr {self._variables[name]}")
             case ast.Name(name):
-                return str((self._names[name] + 2**63) % 2**64 - 2**63)  # as a signed number
+                return _signed(self._names[name])
+            case ast.Attribute(ast.Name(module), name) if module != "c":
+                return _signed(getattr(self._names[module], name))
             case ast.BinOp(left, operator, right):
                 return self._new(f"{_OPERATORS[type(operator)]} i64 {self._value(left)}, {self._value(right)}")
             case ast.Call(ast.Name("scratch"), [words]):
@@ -206,6 +213,8 @@ class _Translator:
             case "store", [value, address, *index]:
                 self._line(f"store i64 {value}, ptr {self._at(address, *index)}")
                 return value
+            case "add", [value, address, *index]:
+                return self._new(f"atomicrmw add ptr {self._at(address, *index)}, i64 {value} seq_cst")
             case "call", [function, *arguments]:
                 return self._call(self._at(function), arguments)
         return self._call(f"@{name}", values)
@@ -216,6 +225,10 @@ class _Translator:
 
     def _call(self, function: str, arguments: Sequence[str]) -> str:
         return self._new(f"call i64 {function}({', '.join(f'i64 {argument}' for argument in arguments)})")
+
+
+def _signed(word: int) -> str:
+    return str((word + 2**63) % 2**64 - 2**63)
 
 
 def _translate(module: ModuleType) -> tuple[str, list[str]]:

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+from ..._compiled.kernel import CompiledKernel
 from ..._locks import RLock
 from ..._models.model import Host, Model, all_hosts, host_of
 from ..._ops import registry
@@ -31,14 +32,12 @@ from ..calls.guard import signals_deferred
 from ..calls.timing import Nodes
 from . import direct_code
 from .c_api import Api, api_from_table, load
-from .compiled_node import CompiledNode, dispatch_address, is_compiled
 from .cuda_node import CudaNode
-from .direct_node import DirectNode
 from .engine import arm as arm
 from .engine import engine
 from .hosted_op import HostedOp, choices, show
 from .kernel_node import KernelNode
-from .written_node import WrittenNode
+from .machine_node import MachineNode
 
 # Domain, op type, and the properties of an op that its structures depend on.
 _Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
@@ -77,12 +76,9 @@ class Registration:
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
-        kinds: list[tuple[str, type[KernelNode], int]]
-        if is_compiled(host.op):
-            kinds = [("cpu", CompiledNode, dispatch_address())]
-        else:
-            compute = 0 if direct_code.problem() else direct_code.address_of("compute")
-            kinds = [("cpu", DirectNode if compute else WrittenNode, compute)]
+        kinds: list[tuple[str, Callable[..., Any], int]] = [("cpu", KernelNode, 0)]
+        if _is_machine_code(host.op):
+            kinds = [("cpu", MachineNode, direct_code.address_of("compute"))]
         if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
             kinds.append(("cuda", CudaNode, 0))
         found = choices(host.op.signature)
@@ -103,7 +99,11 @@ class Registration:
 
 def _key(host: Host) -> _Key:
     op = host.op
-    return host.domain, host.name, id(op), is_compiled(op), "cuda" in op.kernels, op.host_inputs
+    return host.domain, host.name, id(op), _is_machine_code(op), "cuda" in op.kernels, op.host_inputs
+
+
+def _is_machine_code(op: AnyOp) -> bool:
+    return isinstance(op.kernels["cpu"], CompiledKernel) or not direct_code.problem()
 
 
 def session_options_pointer(options: Any) -> int:

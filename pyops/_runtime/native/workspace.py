@@ -106,11 +106,6 @@ class Workspace:
                 into.append(_ndarray(*readable(cells[DATA], shape, code)))
 
     @property
-    def cells(self) -> tuple[Any, ...]:
-        """Return the cells of the context and of a value, the addresses of a tensor's cells, and these as integers."""
-        return self.context, self._value, *self._at, self._cells
-
-    @property
     def value(self) -> int:
         """Return the ``OrtValue*`` last read or allocated; 0 before."""
         return self._cells[_VALUE]
