@@ -185,18 +185,30 @@ class KernelNode:
         self._run(context, workspace, passed, learn)
 
     def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any], learn: Learn | None = None) -> None:
-        op, attributes = self.op, self.attributes
-        revision = op._revision.value  # first, so that what is read after it is at least as new
-        function, shape_function = op.kernels[self.device_type], op.shape_function
-        if self.lists:  # the kernel may modify its argument
-            attributes = attributes | {name: list(attributes[name]) for name in self.lists}
+        revision = self.op._revision.value  # first, so that what is read after it is at least as new
+        function, shape_function = self.op.kernels[self.device_type], self.op.shape_function
         lends = self.lender.lends and self.keeper is not function
         if not lends:
             passed[:] = map(self._copy, passed)
         shapes = None if shape_function is None else self._shapes_for(passed, shape_function)
-        count = len(passed)
         if learn is not None:
             learn(revision, function, shape_function, passed, shapes)
+        self._invoke(context, workspace, passed, function, shapes, lends)
+
+    # Apart from `learn`: what numba compiles there leaves frames of its callers to the garbage collector, and a result
+    # among their variables, which may be a view of an input, would pass for an array that the kernel keeps.
+    def _invoke(
+        self,
+        context: c_void_p,
+        workspace: Workspace,
+        passed: list[Any],
+        function: Callable[..., Any],
+        shapes: Sequence[tuple[int | None, ...]] | None,
+        lends: bool,
+    ) -> None:
+        attributes, count = self.attributes, len(passed)
+        if self.lists:  # the kernel may modify its argument
+            attributes = attributes | {name: list(attributes[name]) for name in self.lists}
         if shapes is not None and self.takes_buffers and lends and None not in itertools.chain(*shapes):
             buffers = self._buffers(context, workspace, shapes)
             passed += buffers
