@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 import warnings
@@ -108,7 +109,30 @@ def _exported(model: torch.nn.Module, exporter: Exporter, samples: list[Inputs],
             return replace(result, difference=wrong, kind=kind, reason=reason)
         reports.append(report)
         result = replace(result, status=reproduced, difference=_difference(reports))
+        if reproduced is Status.FIXED and (reason := _wrong_at_other_values(model, program, sample)):
+            return replace(result, status=Status.FAILED, kind=reasons.Kind.VALUES, reason=reason)
     return result
+
+
+def _wrong_at_other_values(model: torch.nn.Module, program: Any, sample: Inputs) -> str | None:
+    """Return how the exported model differs from torch for other values of the same sizes; None if it does not.
+
+    A model may refuse to run where the example's decisions do not hold, and torch may reject the values.
+    """
+    given, named = _split(torch.utils._pytree.tree_map_only(torch.Tensor, _varied, sample))
+    with contextlib.suppress(Exception):
+        report = verify(model, given, program, kwargs=named, tolerances=TOLERANCES)
+        if not report.ok:
+            return f"at other values of the example's sizes: {reasons.of_report(report)[1]}"
+    return None
+
+
+def _varied(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor with other values of the same kind: numbers between half and one and a half times as large."""
+    if not _is_inexact(tensor):
+        return tensor.roll(1, -1) if tensor.dim() else tensor
+    generator = torch.Generator().manual_seed(1)
+    return tensor * (0.5 + torch.rand(tensor.shape, generator=generator).to(tensor.dtype))
 
 
 def arguments() -> dict[str, Any]:
