@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -86,7 +86,7 @@ class Model:
     def uses(self) -> dict[tuple[Key, int], list[onnx.NodeProto]]:
         """Return the nodes of the graph, its subgraphs and the model's functions, by operator and opset version."""
         found: dict[tuple[Key, int], list[onnx.NodeProto]] = {}
-        for container, imports in self._containers():
+        for container, imports in self.containers():
             versions = {full_domain(entry.domain): entry.version for entry in imports}
             named: dict[tuple[str, str], list[onnx.NodeProto]] = defaultdict(list)
             for node in _nodes(container):
@@ -104,36 +104,32 @@ class Model:
         (onnx.NodeProto, int)
             The node, and the opset version that the model imports for its domain.
         """
-        for container, imports in self._containers():
+        for container, imports in self.containers():
             versions = {full_domain(entry.domain): entry.version for entry in imports}
             for node in _nodes(container):
                 yield node, versions.get(full_domain(node.domain), 1)
 
     def imports(self) -> set[tuple[str, int]]:
         """Return the domain and version of every opset that the model or one of its functions imports."""
-        return {(entry.domain, entry.version) for _, imports in self._containers() for entry in imports}
+        return {(entry.domain, entry.version) for _, imports in self.containers() for entry in imports}
 
     def functions(self) -> set[Key]:
         """Return the domain and name of every function that the model defines."""
         return {(full_domain(f.domain), f.name) for f in self.proto.functions} if self.proto else set()
 
-    def _containers(self) -> Iterator[tuple[Any, Any]]:
+    def containers(self) -> Iterator[tuple[Any, Any]]:
+        """Iterate over the graph and the model's functions, each with the opsets that it imports."""
         if self.proto is None:
             return
         yield self.proto.graph, self.proto.opset_import
         for function in self.proto.functions:
             yield function, function.opset_import
 
-    def hosted(self, hosts: Mapping[Key, Host], mark: Callable[[onnx.NodeProto, AnyOp], None] | None = None) -> Model:
+    def hosted(self, hosts: Mapping[Key, Host]) -> Model:
         """Return the model with its nodes renamed to the domains and op types that host their ops.
 
         ONNX Runtime also requires a name, even if it is empty, for each optional input before a variadic one; exporters
         omit trailing ones, and this adds them.
-
-        Parameters
-        ----------
-        mark : callable, optional
-            Called with each hosted node of the new model and its op, to change the node further.
 
         Returns
         -------
@@ -149,7 +145,7 @@ class Model:
         proto = onnx.ModelProto()
         proto.CopyFrom(self.proto)
         model = Model(b"", proto, self.folder, self.values)
-        for container, imports in model._containers():
+        for container, imports in model.containers():
             added: dict[str, int] = {}
             for node in _nodes(container):
                 host = hosts.get(key_of(node))
@@ -159,8 +155,6 @@ class Model:
                         node.domain = host.domain
                     node.op_type = host.name
                     node.input.extend([""] * _missing_names(node, host))
-                    if mark is not None:
-                        mark(node, host.op)
             imports.extend(onnx.helper.make_opsetid(*item) for item in sorted(added.items()))
         model.source = model.serialized()
         return model
@@ -188,14 +182,20 @@ def _missing_names(node: onnx.NodeProto, host: Host) -> int:
     return max(0, len(signature.inputs) - 1 - len(node.input)) if signature.is_variadic else 0
 
 
-def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
+def graphs(container: Any) -> Iterator[Any]:
+    """Iterate over a graph or a function, and the graphs that are attributes of its nodes."""
+    yield container
     for node in container.node:
-        yield node
         if attributes := node.attribute:
             for attribute in attributes:
                 if attribute.type in _WITH_GRAPHS:
                     for graph in (attribute.g, *attribute.graphs):
-                        yield from _nodes(graph)
+                        yield from graphs(graph)
+
+
+def _nodes(container: Any) -> Iterator[onnx.NodeProto]:
+    for graph in graphs(container):
+        yield from graph.node
 
 
 _WITH_GRAPHS = {0, 5, 10}  # AttributeProto.UNDEFINED (old models do not say the type), GRAPH and GRAPHS

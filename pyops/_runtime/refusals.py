@@ -123,15 +123,13 @@ def explained(
     `error` itself otherwise.
     """
     is_twice = any(text in str(error) for text in _LIBRARY_TWICE)
+    lines = [node.problem for node in filling.nodes if node.problem]
     if engine == "extensions" and is_twice:
-        twice = EngineError(
+        lines.append(
             "the extensions engine registers onnxruntime-extensions' library itself, and a library registered in the "
             "options has the same domains; leave it out of the options, or register pyops.get_library_path() in new "
-            f"options after all ops are declared ({error})"
+            "options after all ops are declared"
         )
-        twice.__cause__ = error
-        return twice
-    lines = [node.problem for node in filling.nodes if node.problem]
     if _NOT_CAPTURED in str(error):
         from .cuda_provider import on_cpu  # it imports onnxruntime
 
@@ -158,7 +156,8 @@ def explained(
         lines.append(filling.untyped_message)
     if not lines:
         return error
-    explained = ModelError(listing(f"ONNX Runtime rejects the model ({error})", lines))
+    kind = EngineError if engine == "extensions" and is_twice else ModelError
+    explained = kind(listing(f"ONNX Runtime rejects the model ({error})", lines))
     explained.__cause__ = error
     return explained
 

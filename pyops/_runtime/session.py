@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -25,7 +24,7 @@ from .._filling.filling import Filling, fill
 from .._models import model, resolution
 from .._models.model import ModelSource
 from .._ops import adoption, plugins, registry
-from .._ops.op import AnyOp, Op
+from .._ops.op import AnyOp
 from .._ops.origin import source_line
 from .._schema import devices
 from .._schema.dtypes import spell_shape
@@ -37,8 +36,9 @@ from .deferred import DeferredSession
 from .engine_choice import Engine, choose
 from .extensions import published
 from .extensions import session as extensions
+from .extensions.hook import watch
 from .extensions.published import get_library_path as get_library_path
-from .extensions.registry import published_domains
+from .extensions.registry import sizes
 from .external_data import read_external_data
 from .native import session as native
 from .native.options import library_ops
@@ -190,8 +190,6 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         options = onnxruntime.SessionOptions() if given is None else given
         self._host: native.SessionHost | extensions.SessionHost = host(options, filling.model, {**ops, **filling.ops})
         self._extensions = self._host if isinstance(self._host, extensions.SessionHost) else None
-        if self._extensions is not None:
-            weakref.finalize(self, self._extensions.forget).atexit = False
         source = self._host.model
         folder = source.folder if isinstance(source.source, bytes) else None
         self._reading = functools.partial(read_external_data, folder, options, given is None)
@@ -339,7 +337,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._check_not_captured(run_options)
         ort_values.check_arrays(input_feed)
         if self._extensions is not None:
-            self._extensions.check_feed(input_feed)
+            for name, value in input_feed.items():
+                extensions.check_input(name, value)
         run = self._run_foreign if self._has_foreign_types else super().run
         return self._reraising(run, run_options, output_names, input_feed)
 
@@ -403,8 +402,8 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     def _reraising(self, run: Callable[..., R], run_options: Any, *arguments: Any) -> R:
         """Return ``run(*arguments, run_options)``; raise a kernel's exception in it unchanged."""
         if self._extensions is not None:
-            call = functools.partial(run, *arguments)
-            return self._extensions.run(call, run_options, quiet=self._quiet_run is not None)
+            own = None if run_options else _quiet_run(self._sess_options) or onnxruntime.RunOptions()
+            return watch(functools.partial(run, *arguments, own or run_options), own)
         native.arm()
         try:
             return run(*arguments, run_options or self._quiet_run)
@@ -451,14 +450,12 @@ def _hosting(
         plugins.import_all()
     in_libraries = library_ops(options, registry.domains() | {domain for domain, _ in source.imports()})
     resolution.import_plugins(source, in_libraries)
-    adopted, taken = adoption.adopted_ops(), adoption.taken_domains() | published_domains()
+    adopted, taken = adoption.adopted_ops(), adoption.taken_domains() | sizes.keys()
     resolved = resolution.resolve(source, adopted, taken, in_libraries)
     if resolved.problems:
         raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
     if engine == "extensions":
-        others = (*registry.latest(), *(op for op in adopted.values() if isinstance(op, Op)))
-        host = functools.partial(extensions.SessionHost, declared=others, fresh=options is None)
-        return host, resolved, in_libraries
+        return functools.partial(extensions.SessionHost, fresh=options is None), resolved, in_libraries
     if options is None:  # new options, so no library is registered in them
         taken = set()
     taken |= {domain for domain, _ in in_libraries}

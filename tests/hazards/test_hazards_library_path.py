@@ -72,15 +72,6 @@ model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 17, "plain
     }''')
 plain(model).run(None, {"x": x})
 """,
-    "a-bound-output-of-another-shape-in-a-session-of-ours-of-an-old-opset": """
-model = onnx.parser.parse_model('''<ir_version: 8, opset_import: ["": 10, "plain": 1]>
-    main (float[n] x) => (float[k] y) { y = plain.Op(x) }''')
-session = pyops.InferenceSession(model, engine="extensions")
-binding = session.io_binding()
-binding.bind_cpu_input("x", x)
-binding.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(x[:2]))
-session.run_with_iobinding(binding)
-""",
     "an-interrupt-where-the-path-was-asked-for-in-another-thread-alone": """
 asking = threading.Thread(target=pyops.get_library_path)
 asking.start()

@@ -15,8 +15,8 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -45,55 +45,62 @@ class HookCall(ctypes.Structure):
     __iter__: Any
 
 
-Target = Callable[[HookCall], Answer]
-
-
-class _Targets(dict[int, Target]):
-    def __missing__(self, op_id: int) -> Target:
-        return _call_foreign
-
-
-targets: dict[int, Target] = _Targets()
-"""What computes an operator, by the operator's id in onnxruntime-extensions' registry."""
-
-# onnxruntime-extensions' own ids are addresses of objects, hence even.
-_numbers = itertools.count(1, 2)
-
-
-def add_target(target: Target) -> int:
-    """Register a target; return its new id."""
-    number = next(_numbers)
-    targets[number] = target
-    return number
-
-
-def _call_foreign(call: HookCall) -> Answer:
-    from onnxruntime_extensions import _ocos
-
-    result: Answer = _ocos._on_pyop_invocation(call.first, call.inputs, call.attributes).__iter__
-    return result
-
-
-class _Run:
-    """One run of a pyops session, and the first exception that a kernel raised in it, or an interrupt."""
-
-    def __init__(self, options: Any) -> None:
-        self.options = options
-        self.failure: BaseException | None = None
+targets: dict[int | str, Callable[[HookCall], Answer]] = {}
+"""What computes a node of a pyops session, by its key, and what computes a published op, by its target."""
 
 
 class _ThisThread(threading.local):
+    """The state of a thread, and the guard's reporter.
+
+    Attributes
+    ----------
+    slots : dict
+        The exceptions that pyops sessions have yet to raise.
+    before : int or None
+        The length of `slots` before the run of a pyops session that is the innermost one; None outside.
+    options : onnxruntime.RunOptions or None
+        The options that are used for that run alone.
+    """
+
+    before: int | None = None
+    options: Any = None
+
     def __init__(self) -> None:
-        self.runs: list[_Run] = []
-        # Exceptions raised where not even a function could be called, by id.
-        self.unreported: dict[int, BaseException] = {}
+        self.slots: dict[int, BaseException] = {}
+
+    def has_failed(self) -> bool:
+        return self.before is not None and len(self.slots) > self.before
+
+    def fail(self, error: BaseException) -> None:
+        if self.has_failed() and error.__context__ is None:  # an interrupt, as no kernel runs after a failure
+            error.__context__ = next(reversed(self.slots.values()))
+        self.slots[next(_numbers)] = error
+
+    def report(self, error: BaseException, call: HookCall | None) -> Answer:
+        exceptions.remember(error)
+        if self.before is None or (call is not None and call.first != registry.HOSTED):
+            _log(error)
+        else:
+            self.fail(error)
+            if self.options is not None:
+                self.options.terminate = True
+        return NOTHING
+
+    def spare(self) -> tuple[Answer, int]:
+        return NOTHING, next(_numbers)
 
 
-this_thread = _ThisThread()
+_numbers = itertools.count()
+_thread = _ThisThread()
+
+
+def _log(error: BaseException) -> None:
+    message = "an op failed in a session that cannot raise its exception; its outputs have no elements"
+    logging.getLogger("pyops").error(message, exc_info=error)
 
 
 def watch(function: Callable[[], R], options: Any = None) -> R:
-    """Call `function`, which creates or runs a pyops session; raise the first exception of a kernel in it.
+    """Call `function`, which creates or runs a pyops session; raise the exception of a kernel in it.
 
     Parameters
     ----------
@@ -101,87 +108,43 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
         Options used for this run alone; a kernel that fails terminates the run through them.
     """
     _descend(_LEVELS)
-    run = _Run(options)
-    this_thread.runs.append(run)
+    outer, before = (_thread.before, _thread.options), len(_thread.slots)
     try:
+        _thread.before, _thread.options = before, options
         # The first call sets up pybind11's use of NumPy; a handler that ran a session meanwhile would wait for that.
         with contextlib.nullcontext() if _was_called else guard.signals_deferred():
             result = function()
     except BaseException as error:
-        has_failed = run.failure is not None or this_thread.unreported
-        if not (has_failed and isinstance(error, Exception) and exceptions.is_of_onnxruntime(error)):
-            if run.failure is not None:  # rather than ONNX Runtime's error
-                error.__context__ = run.failure
+        if not _thread.has_failed():
             raise
+        if not (isinstance(error, Exception) and exceptions.is_of_onnxruntime(error)):
+            _thread.fail(error)
     finally:
-        this_thread.runs.remove(run)
+        _thread.before, _thread.options = outer
     # Raised outside the handler, so that ONNX Runtime's error does not become the exception's context.
-    failed = [error for error in (run.failure, *this_thread.unreported.values()) if error is not None]
-    run.failure = None
-    this_thread.unreported.clear()
-    if failed:
-        raise failed.pop(0)
+    if failed := [_thread.slots.pop(key) for key in list(_thread.slots)[before:]]:
+        raise failed.pop()
     return result
-
-
-def has_failed() -> bool:
-    """Return whether the pyops session that runs in this thread has already failed."""
-    return any(run.failure for run in this_thread.runs[-1:])
-
-
-def fail(error: BaseException) -> None:
-    """Make the current run of a pyops session raise `error`; log it if there is none."""
-    if not this_thread.runs:
-        return log(error)
-    exceptions.remember(error)
-    run = this_thread.runs[-1]
-    if run.failure is not None and error.__context__ is None:  # an interrupt, as no kernel runs after a failure
-        error.__context__ = run.failure
-    run.failure = error
-    if run.options is not None:
-        run.options.terminate = True
-    return None
-
-
-def log(error: BaseException) -> None:
-    """Log an exception raised in a session that cannot raise it."""
-    exceptions.remember(error)
-    _logger.error(
-        "an op failed in a session that cannot raise its exception; its outputs have no elements", exc_info=error
-    )
-
-
-def log_unreported() -> None:
-    """Log this thread's exceptions that could not be logged when they were raised."""
-    while this_thread.unreported:
-        log(this_thread.unreported.popitem()[1])
-
-
-_logger = logging.getLogger("pyops")
-
-
-class _Reporter:
-    @property
-    def slots(self) -> dict[int, BaseException]:
-        return this_thread.unreported
-
-    def report(self, error: BaseException, call: HookCall | None) -> Answer:
-        fail(error)
-        return NOTHING
-
-    def spare(self) -> tuple[Answer, int]:
-        return NOTHING, next(_spare_numbers)
 
 
 def _call(call: HookCall) -> Answer:
     global _was_called
     _was_called = True
-    return targets[call.first](call)
+    while _thread.before is None and _thread.slots:  # of earlier calls, which could not log them
+        _log(_thread.slots.popitem()[1])
+    if call.first == registry.HOSTED:
+        return NOTHING if _thread.has_failed() else targets[call.attributes[registry.NODE]](call)
+    return targets.get(call.first, _call_foreign)(call)
 
 
-_spare_numbers = itertools.count()
+def _call_foreign(call: HookCall) -> Answer:
+    from onnxruntime_extensions import _ocos
+
+    return cast(Answer, _ocos._on_pyop_invocation(call.first, call.inputs, call.attributes).__iter__)
+
+
 _was_called = False
-_guard = guard.Guard(_call, _Reporter())
+_guard = guard.Guard(_call, _thread)
 HookCall.__iter__ = property(_guard.callback)
 
 
@@ -192,10 +155,7 @@ _LEVELS = 8
 
 def _descend(levels: int) -> None:
     """Guard this thread's hook calls against interrupts from now on."""
-    if levels:
-        _descend(levels - 1)
-    else:
-        _guard.arm()
+    return _descend(levels - 1) if levels else _guard.arm()
 
 
 def library() -> Any:
@@ -211,37 +171,37 @@ def library() -> Any:
     try:
         import onnxruntime_extensions
     except ImportError as error:
-        has_wheels = sys.version_info < (3, 14)
+        fix = "pip install onnxruntime-extensions" if sys.version_info < (3, 14) else "it has no wheels for Python 3.14"
         raise MissingDependencyError(
-            f"the extensions engine needs onnxruntime-extensions, which cannot be imported ({error}); "
-            f"{'pip install onnxruntime-extensions' if has_wheels else 'it has no wheels for Python 3.14'}"
+            f"the extensions engine needs onnxruntime-extensions, which cannot be imported ({error}); {fix}"
         ) from error
     onnxruntime_extensions.PyCustomOpDef.install_hooker(HookCall)
     _guard.arm()
     return onnxruntime_extensions
 
 
-# The registry's size at the time the library was registered in each session options object.
-_registry_sizes: dict[weakref.ref[Any], int] = {}
+# The sizes of the registry's domains when the library was registered in a session options object.
+_known: dict[weakref.ref[Any], Mapping[str, int]] = {}
 
 
 def has_library(options: Any) -> bool:
     """Return whether pyops registered the library in these session options."""
-    return weakref.ref(options) in _registry_sizes
+    return weakref.ref(options) in _known
 
 
-def add_library(options: Any, at_least: int) -> None:
-    """Register the library in `options`, so that their sessions see the current registry.
+def add_library(options: Any, domains: Iterable[str]) -> None:
+    """Register the library in `options`, unless pyops has, so that their sessions see the operators of `domains`.
 
     Raises
     ------
     EngineError
-        The library was registered in `options` when fewer than `at_least` operators were in the registry.
+        Some of these operators were added to the registry after the library was registered in `options`.
     """
     if not has_library(options):
         options.register_custom_ops_library(library().get_library_path())
-        _registry_sizes[weakref.ref(options, _registry_sizes.pop)] = registry.size()
-    elif _registry_sizes[weakref.ref(options)] < at_least:
+        _known[weakref.ref(options, _known.pop)] = registry.sizes.copy()
+    known = _known[weakref.ref(options)]
+    if any(registry.sizes[domain] > known.get(domain, 0) for domain in domains):
         raise EngineError(
             "onnxruntime-extensions' library was registered in these SessionOptions before some of the ops were "
             "declared, and cannot be registered twice; pass new SessionOptions"

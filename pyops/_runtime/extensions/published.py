@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import functools
+import itertools
+from collections import defaultdict
 from typing import Any
 
 import onnxruntime
@@ -13,17 +14,16 @@ from ..._ops import registry as declared
 from ..._ops.builtin import ONNX_DOMAIN
 from ..._ops.op import AnyOp
 from ..._schema.attribute import AttributeKind
-from ..._schema.node import add_note, describe_node
 from ..._schema.signature import Signature
 from ...errors import EngineError, warn
 from . import hook, registry
-from .session import answer, register_all
+from .session import Node, register_all
 
 _ATTRIBUTE_CODES = {AttributeKind.INT: registry.INT, AttributeKind.STRING: registry.STRING}
 # The ops already processed: published or left out.
-_known: dict[tuple[str, str], AnyOp] = {}
-# The registry's size when the last op was published.
-_complete_from = 0
+_known: dict[str, AnyOp] = {}
+# onnxruntime-extensions' own targets are addresses of objects, hence even.
+_targets = itertools.count(registry.HOSTED + 2, 2)
 
 
 def get_library_path() -> str:
@@ -58,10 +58,7 @@ def get_library_path() -> str:
     >>> options.register_custom_ops_library(pyops.get_library_path())  # doctest: +SKIP
     """
     with registry.lock:
-        path: str = hook.library().get_library_path()
-        _publish()
-        register_all(declared.latest())
-    return path
+        return _publish()
 
 
 def register(options: Any) -> None:
@@ -75,63 +72,44 @@ def register(options: Any) -> None:
     if not isinstance(options, onnxruntime.SessionOptions):
         raise EngineError(f"expected an onnxruntime.SessionOptions, got {type(options).__qualname__}")
     with registry.lock:
-        hook.library()
         _publish()
-        hook.add_library(options, _complete_from)
+        hook.add_library(options, {op.domain for op in _known.values()})
 
 
-def _publish() -> None:
-    global _complete_from
+def _publish() -> str:
+    path: str = hook.library().get_library_path()
     plugins.import_all()
+    register_all()
     others = {domain for (domain, _), op in adoption.adopted_ops().items() if not adoption.is_shipped(op)}
-    operators: dict[str, dict[str, registry.Operator]] = {}
+    operators: dict[str, list[registry.Operator]] = defaultdict(list)
     refused = []
-    changed = {(op.domain, op.name): op for op in declared.latest() if _known.get((op.domain, op.name)) is not op}
-    for (domain, name), op in changed.items():
-        if reasons := _reasons_against(op.signature, others):
-            refused.append(registry.describe_reasons(op.signature, reasons))
-            registry.hide(domain, name, refused[-1])
+    changed = {name: op for op in declared.latest() if _known.get(name := op.signature.qualified_name) is not op}
+    for name, op in changed.items():
+        if refusal := registry.refusal(op.signature, _obstacles(op.signature, others)):
+            refused.append(refusal)
+            registry.hide(name, refusal)
         else:
             codes = {attribute.name: _ATTRIBUTE_CODES[attribute.kind] for attribute in op.signature.attributes}
-            target = hook.add_target(functools.partial(_compute, op))
-            operators.setdefault(domain, {})[name] = registry.Operator(registry.choices(op.signature), codes, target)
+            target = next(_targets)
+            hook.targets[target] = Node("", op, None).compute
+            operators[op.domain].append(registry.Operator(name, registry.choices(op.signature), codes, target))
     for domain, new in operators.items():
         registry.publish(domain, new)
-        _complete_from = registry.size()
     _known.update(changed)
     if refused:
         warn("ops left out:\n" + "\n".join(f"  - {line}" for line in refused))
+    return path
 
 
-def _reasons_against(signature: Signature, others: set[str]) -> list[str]:
-    found = [
-        f"{attribute.kind.name.lower()} attribute {attribute.name!r}"
-        for attribute in signature.attributes
-        if attribute.kind not in _ATTRIBUTE_CODES
-    ]
+def _obstacles(signature: Signature, others: set[str]) -> list[str]:
+    domain = f"domain {signature.domain!r}, which"
+    attributes = [attribute for attribute in signature.attributes if attribute.kind not in _ATTRIBUTE_CODES]
+    found = [f"{attribute.kind.name.lower()} attribute {attribute.name!r}" for attribute in attributes]
     if is_mistaken(signature):
         found.append(f"name {signature.name!r}, which ONNX Runtime's optimizers take for ONNX's operator")
     if signature.domain in (ONNX_DOMAIN, "com.microsoft.extensions"):
-        found.append(f"domain {signature.domain!r}, which belongs to another library")
+        found.append(f"{domain} belongs to another library")
     if signature.domain in others:
-        found.append(
-            f"domain {signature.domain!r}, which has functions declared with onnxruntime-extensions' own onnx_op "
-            "(declare those with pyops.onnx_op too)"
-        )
-    return registry.reasons_against(signature) + found
-
-
-def _compute(op: AnyOp, call: hook.HookCall) -> hook.Answer:
-    try:
-        hook.log_unreported()
-        given = {name: _attribute(op.signature, name, text) for name, text in call.attributes.items()}
-        return answer(op, call, given)
-    except BaseException as error:  # leaving the hook, it would end the process
-        add_note(error, describe_node("", op.signature, call.inputs))
-        hook.log(error)
-        return hook.NOTHING
-
-
-def _attribute(signature: Signature, name: str, text: str) -> Any:
-    attribute = signature.attribute(name)
-    return int(text) if attribute is not None and attribute.kind is AttributeKind.INT else text
+        theirs = "functions declared with onnxruntime-extensions' own onnx_op"
+        found.append(f"{domain} has {theirs} (declare those with pyops.onnx_op too)")
+    return found

@@ -8,8 +8,8 @@ created, and nothing is ever removed.
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,17 +31,36 @@ MOST_OUTPUTS = 256
 _MOST_CHOICES = 256
 
 lock = RLock()
+"""Held while operators are added."""
 
 
-class Types(NamedTuple):
-    """Type codes of an operator's inputs and outputs."""
-
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+Types = tuple[tuple[int, ...], tuple[int, ...]]
+"""Type codes of an operator's inputs and outputs."""
 
 
-def reasons_against(signature: Signature) -> list[str]:
-    """Return descriptions of the features of an op that onnxruntime-extensions does not support."""
+def is_supported(dtype: DType) -> bool:
+    """Return whether onnxruntime-extensions supports this element type."""
+    return dtype in _SUPPORTED
+
+
+def refusal(signature: Signature, others: Iterable[str] = ()) -> str | None:
+    """Return a one-line message that says why the extensions engine cannot host an op; None if it can.
+
+    Parameters
+    ----------
+    others : iterable of str
+        Other features of the op that prevent it.
+    """
+    reasons = [*_obstacles(signature), *others]
+    if not reasons:
+        return None
+    rows = ([element_type(dtype) for dtype in parameter.dtypes] for parameter in signature.type_parameters)
+    is_native = all(any(row and row.ort for row in of_parameter) for of_parameter in rows)
+    end = "; the native engine does" if is_native else ", and the native engine does not either"
+    return f"{signature.qualified_name}: onnxruntime-extensions does not support its {', '.join(reasons)}{end}"
+
+
+def _obstacles(signature: Signature) -> list[str]:
     found = [f"optional input {item.name!r}" for item in signature.inputs if item.optional]
     found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
     found += ["state, which belongs to a node"] if signature.takes_state else []
@@ -56,23 +75,10 @@ def reasons_against(signature: Signature) -> list[str]:
     return found
 
 
-def is_supported(dtype: DType) -> bool:
-    """Return whether onnxruntime-extensions supports this element type."""
-    return dtype in _SUPPORTED
-
-
-def describe_reasons(signature: Signature, reasons: Sequence[str]) -> str:
-    """Return a one-line message that says why the extensions engine cannot host an op."""
-    rows = ([element_type(dtype) for dtype in parameter.dtypes] for parameter in signature.type_parameters)
-    is_native = all(any(row and row.ort for row in of_parameter) for of_parameter in rows)
-    end = "; the native engine does" if is_native else ", and the native engine does not either"
-    return f"{signature.qualified_name}: onnxruntime-extensions does not support its {', '.join(reasons)}{end}"
-
-
 def choices(signature: Signature) -> tuple[Types, ...]:
-    """Return one `Types` per assignment of dtypes to an op's type parameters.
+    """Return the `Types` of each assignment of dtypes to an op's type parameters.
 
-    onnxruntime-extensions has no generic operators: each assignment is a separate operator.
+    onnxruntime-extensions has no generic operators: an operator has a definition for each assignment.
     """
     found = []
     parameters = signature.type_parameters
@@ -81,7 +87,7 @@ def choices(signature: Signature) -> tuple[Types, ...]:
         chosen = zip(parameters, choice, strict=True)
         codes = {parameter: row.onnx for parameter, dtype in chosen if (row := element_type(dtype))}
         inputs, outputs = (tuple(codes[item.type] for item in items) for items in (signature.inputs, signature.outputs))
-        found.append(Types(inputs, outputs))
+        found.append((inputs, outputs))
     return tuple(found)
 
 
@@ -89,21 +95,38 @@ NODE = "pyops_node"
 """The string attribute that holds a node's key."""
 
 HOST_OP_TYPE = "Kernel"
+HOSTED = 1
+"""The target of the operators that host the nodes of pyops sessions."""
 
-_hosting_domains: dict[tuple[tuple[Types, ...], int], str] = {}
+
+class Operator(NamedTuple):
+    """An operator of the registry, with its domain in its name."""
+
+    name: str
+    types: Sequence[Types]
+    attributes: Mapping[str, int]
+    target: int
 
 
-def hosting_domain(types: tuple[Types, ...], target: int) -> str:
-    """Return a domain whose operator ``Kernel`` has these types and calls `target`; create it if necessary.
+sizes: Counter[str] = Counter()
+"""The number of definitions that pyops has added to each domain."""
 
-    Ops with equal types and target share a domain, which never changes afterwards.
+# By operator name. The registry has pointers to them.
+_definitions: dict[str, list[Any]] = {}
+_hosting_domains: dict[tuple[Types, ...], str] = {}
+
+
+def hosting_domain(signature: Signature) -> str:
+    """Return a domain whose operator ``Kernel`` has an op's types; create it if necessary.
+
+    Ops with equal types share a domain, which never changes afterwards.
     """
-    with lock:
-        if (types, target) not in _hosting_domains:
-            domain = f"pyops.extensions{len(_hosting_domains)}"
-            _add([_define(f"{domain}::{HOST_OP_TYPE}", item, {NODE: STRING}, target) for item in types])
-            _hosting_domains[types, target] = domain
-        return _hosting_domains[types, target]
+    types = choices(signature)
+    if types not in _hosting_domains:
+        domain = f"pyops.extensions{len(_hosting_domains)}"
+        _add(domain, [Operator(f"{domain}::{HOST_OP_TYPE}", types, {NODE: STRING}, HOSTED)])
+        _hosting_domains[types] = domain
+    return _hosting_domains[types]
 
 
 # A vector that grew one by one beyond 64 operators has room for at least 94, whether its capacity grows by half (Visual
@@ -111,23 +134,8 @@ def hosting_domain(types: tuple[Types, ...], target: int) -> str:
 # creation of a session.
 _PADDED, _MOST = 65, 93
 
-_published: dict[str, dict[str, list[Any]]] = {}
 
-
-def published_domains() -> set[str]:
-    """Return the domains of ops that are in the registry under their own names."""
-    return set(_published)
-
-
-class Operator(NamedTuple):
-    """A published op. Sessions read this when they are created, and keep the target."""
-
-    types: tuple[Types, ...]
-    attributes: Mapping[str, int]
-    target: int
-
-
-def publish(domain: str, operators: Mapping[str, Operator]) -> None:
+def publish(domain: str, operators: Sequence[Operator]) -> None:
     """Make operators visible to new sessions under their own names, replacing any with the same names.
 
     Raises
@@ -135,70 +143,41 @@ def publish(domain: str, operators: Mapping[str, Operator]) -> None:
     EngineError
         The domain may be in use by sessions and has no room for these operators.
     """
-    is_new = domain not in _published
-    present = _published.get(domain, {})
-    added = {
-        name: [
-            _define(f"{domain}::{name}", types, operator.attributes, operator.target)
-            for types in operator.types[len(present.get(name, ())) :]
-        ]
-        for name, operator in operators.items()
-    }
-    definitions = list(itertools.chain(*added.values()))
-    if is_new:
-        rooms = range(_PADDED - len(definitions))
-        added |= {name: [_define(f"{domain}::{name}", _ONE, {}, 0)] for name in (f"_room_{room}" for room in rooms)}
-        definitions = list(itertools.chain(*added.values()))
-    elif definitions and sum(map(len, present.values())) + len(definitions) > _MOST:
+    new = sum(len(operator.types[len(_definitions.get(operator.name, ())) :]) for operator in operators)
+    if not sizes[domain]:
+        rooms = (Operator(f"{domain}::_room_{room}", [((1,), (1,))], {}, 0) for room in range(_PADDED - new))
+        operators = [*operators, *rooms]
+    elif new and sizes[domain] + new > _MOST:
         raise EngineError(
             f"onnxruntime-extensions' registry has no room left for domain {domain!r}, and existing sessions would "
             "crash the process if it grew; declare all ops before the first pyops.get_library_path(), use "
             "pyops.InferenceSession or pyops.register_custom_ops, whose native engine has no such limit, or start a "
             "new process"
         )
-    for name in operators.keys() & present.keys():
-        hide(domain, name, f"{domain}::{name} is now declared without these types")
-        for definition, types in zip(present[name], operators[name].types, strict=False):
-            _set(definition, types, operators[name].attributes, operators[name].target)
-    _published[domain] = {name: present.get(name, []) + added.get(name, []) for name in present.keys() | added.keys()}
-    _add(definitions)
+    _add(domain, operators)
 
 
-def hide(domain: str, name: str, why: str) -> None:
+def hide(name: str, why: str) -> None:
     """Make new sessions that use an operator fail, by requiring an attribute named like the reason."""
-    for definition in _published.get(domain, {}).get(name, ()):
+    for definition in _definitions.get(name, ()):
         definition.attrs = {why: INT}
 
 
-_ONE = Types((1,), (1,))  # float32 to float32
+def _add(domain: str, operators: Iterable[Operator]) -> None:
+    """Add operators, or change earlier ones. Sessions read them when they are created, and keep the target."""
+    from onnxruntime_extensions import PyCustomOpDef, _ocos
 
-
-def _define(op_type: str, types: Types, attributes: Mapping[str, int], target: int) -> Any:
-    from onnxruntime_extensions import PyCustomOpDef
-
-    definition = PyCustomOpDef()
-    definition.op_type = op_type
-    _set(definition, types, attributes, target)
-    return definition
-
-
-def _set(definition: Any, types: Types, attributes: Mapping[str, int], target: int) -> None:
-    definition.input_types, definition.output_types = map(list, types)
-    definition.attrs = dict(attributes)
-    definition.obj_id = target
-
-
-_immortal: list[Any] = []
-
-
-def _add(definitions: Sequence[Any]) -> None:
-    from onnxruntime_extensions import _ocos
-
-    _immortal.extend(definitions)
+    added = []
+    for operator in operators:
+        hide(operator.name, f"{operator.name} is now declared without these types")
+        definitions = _definitions.setdefault(operator.name, [])
+        missing = [PyCustomOpDef() for _ in operator.types[len(definitions) :]]
+        definitions += missing
+        added += missing
+        for definition, types in zip(definitions, operator.types, strict=False):
+            definition.op_type, definition.obj_id = operator.name, operator.target
+            definition.input_types, definition.output_types = map(list, types)
+            definition.attrs = dict(operator.attributes)
+    sizes[domain] += len(added)
     # Runs only C code: between two bytecodes another thread could register a domain, which would then move.
-    deque(map(_ocos.add_custom_op, definitions), maxlen=0)
-
-
-def size() -> int:
-    """Return how many operators pyops has added to the registry."""
-    return len(_immortal)
+    deque(map(_ocos.add_custom_op, added), maxlen=0)

@@ -7,86 +7,84 @@ onnxruntime-extensions does not support work too.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from typing import Any, NamedTuple, TypeVar
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
+from onnx import helper
 
-from ..._models.model import Host, Model
+from ..._models.model import Host, Model, full_domain, graphs
+from ..._ops import adoption
+from ..._ops import registry as declared
 from ..._ops.builtin import ONNX_DOMAIN
-from ..._ops.op import AnyOp
+from ..._ops.op import AnyOp, Op
 from ..._ops.op import compute as compute_op
+from ..._schema.attribute import AttributeKind
 from ..._schema.dtypes import STRING
 from ..._schema.node import add_note, describe_node, linked_attributes, read_attributes
-from ...errors import EngineError, InputError, OutputError
+from ...errors import EngineError, InputError, OutputError, PyopsError
 from ..calls.timing import NodeProfile, Nodes, TimedOp
 from . import hook, registry
-from .registry import HOST_OP_TYPE as HOST_OP_TYPE
-
-R = TypeVar("R")
 
 
-class _Node(NamedTuple):
-    """A node of a pyops session."""
+class Node(NamedTuple):
+    """A node that an op computes.
+
+    Attributes
+    ----------
+    attributes : mapping or None
+        None in sessions other than pyops', where they come with each call, as texts.
+    """
 
     name: str
     op: AnyOp
-    attributes: Mapping[str, Any]
+    attributes: Mapping[str, Any] | None
 
     def compute(self, call: hook.HookCall) -> hook.Answer:
-        """Return the outputs of the node's op, or `hook.NOTHING` if its run has failed or fails now."""
-        if hook.has_failed():
-            return hook.NOTHING
+        """Return the outputs of the node's op, in the form that onnxruntime-extensions expects."""
+        signature, attributes = self.op.signature, self.attributes
         try:
-            return answer(self.op, call, self.attributes)
-        except BaseException as error:  # leaving the hook, it would end the process
-            add_note(error, describe_node(self.name, self.op.signature, call.inputs))
-            hook.fail(error)
-            return hook.NOTHING
+            if attributes is None:
+                attributes = {a.name: _PARSERS[a.kind](call.attributes[a.name]) for a in signature.attributes}
+            result: list[Any] = [0]
+            outputs = compute_op(self.op, call.inputs, signature.convert_attributes(attributes))
+            for item, array in zip(signature.outputs, outputs, strict=True):
+                flat: Any = array.ravel()
+                if array.dtype is STRING:
+                    flat = [_utf8(f"{signature.qualified_name}: {item.name!r}", text, OutputError) for text in flat]
+                result += [array.shape, flat]
+            return tuple(result).__iter__
+        except BaseException as error:
+            add_note(error, describe_node(self.name, signature, call.inputs))
+            raise
 
     def timed(self, clock: NodeProfile) -> Callable[[hook.HookCall], hook.Answer]:
         """Return a function that computes and times the node."""
         return functools.partial(clock.call, self._replace(op=TimedOp(self.op, clock)).compute)
 
 
-def answer(op: AnyOp, call: hook.HookCall, attributes: Mapping[str, Any]) -> hook.Answer:
-    """Compute an op; return its outputs in the form that onnxruntime-extensions expects."""
-    signature = op.signature
-    result: list[Any] = [0]
-    outputs = compute_op(op, call.inputs, signature.convert_attributes(attributes))
-    for item, array in zip(signature.outputs, outputs, strict=True):
-        if array.dtype is not STRING:
-            result += [array.shape, array.reshape(-1) if array.flags.c_contiguous else array.flatten()]
-            continue
-        texts = [text.encode() for text in array.flat]
-        if any(b"\0" in text for text in texts):
-            raise OutputError(
-                f"{signature.qualified_name}: {item.name!r} contains a NUL character, where onnxruntime-extensions "
-                "cuts strings off; return none, or use engine='native', which supports it"
-            )
-        result += [array.shape, texts]
-    return tuple(result).__iter__
+_PARSERS: dict[AttributeKind, Callable[[str], Any]] = {AttributeKind.INT: int, AttributeKind.STRING: str}
 
 
-_computes: dict[str, hook.Target] = {}
-_numbers = itertools.count(1)
+def _utf8(what: str, text: str | bytes, error: type[PyopsError]) -> bytes:
+    """Return a string as UTF-8; raise for one that onnxruntime-extensions cuts off, or ends the process for."""
+    with contextlib.suppress(UnicodeError):
+        data = text if isinstance(text, bytes) else text.encode()
+        if "\0" not in data.decode():
+            return data
+    raise error(f"{what} contains {text!r}, which has a NUL character or is not UTF-8; use engine='native'")
 
 
-def _compute(call: hook.HookCall) -> hook.Answer:
-    return _computes[call.attributes[registry.NODE]](call)
-
-
-_target = hook.add_target(_compute)
-
-
-def register_all(ops: Iterable[AnyOp]) -> None:
-    """Register these ops, where supported, for sessions whose options get the library from now on."""
-    for op in ops:
-        if not registry.reasons_against(op.signature):
-            registry.hosting_domain(registry.choices(op.signature), _target)
+def register_all() -> None:
+    """Register all ops that the engine supports, for sessions whose options get the library from now on."""
+    for op in (*declared.latest(), *adoption.adopted_ops().values()):
+        if isinstance(op, Op) and not registry.refusal(op.signature):
+            registry.hosting_domain(op.signature)
 
 
 class SessionHost:
@@ -96,178 +94,113 @@ class SessionHost:
 
     Parameters
     ----------
-    declared : iterable of Op
-        All ops that a later session with these options may need.
     fresh : bool
-        Whether nobody else uses the options. Other options may have the library already, and
-        it cannot be registered twice.
+        Whether nobody else uses the options. Other options may have the library already, and it cannot be registered
+        twice; and later sessions with these options may need other ops.
 
     Raises
     ------
     EngineError
-        The engine does not support an op, a model in ORT format, or the parallel execution mode.
+        The engine does not support an op, a model in ORT format or of an old opset, or the parallel execution mode.
     """
 
-    def __init__(
-        self,
-        options: Any,
-        source: Model,
-        ops: Mapping[tuple[str, str], AnyOp],
-        declared: Iterable[AnyOp],
-        fresh: bool,
-    ) -> None:
+    def __init__(self, options: Any, source: Model, ops: Mapping[tuple[str, str], AnyOp], fresh: bool) -> None:
         if source.proto is None:
-            raise EngineError(
-                "the extensions engine rewrites the model, which must be an ONNX model and not in ORT format; "
-                "use engine='native'"
-            )
+            raise EngineError("the extensions engine cannot host ops in a model in ORT format; use engine='native'")
         if options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL:
             raise EngineError(
                 "the extensions engine cannot tell which run a kernel call in ONNX Runtime's own threads belongs to; "
                 "set execution_mode to ORT_SEQUENTIAL, or use engine='native'"
             )
-        found = {op.signature: registry.reasons_against(op.signature) for op in ops.values()}
-        refused = [registry.describe_reasons(signature, reasons) for signature, reasons in found.items() if reasons]
+        refused = [line for op in ops.values() if (line := registry.refusal(op.signature))]
         if refused:
             lines = "\n".join(f"  - {line}" for line in refused)
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
-        self._keys: list[str] = []
-        self.nodes = Nodes(_computes, self._keys)
+        keys: list[str] = []
+        weakref.finalize(self, lambda: [hook.targets.pop(key) for key in keys]).atexit = False
+        self.nodes = Nodes(hook.targets, keys)
         with registry.lock:
             hook.library()
-            domains = {key: registry.hosting_domain(registry.choices(op.signature), _target) for key, op in ops.items()}
+            hosts = {key: Host(registry.hosting_domain(op.signature), str(op.signature), op) for key, op in ops.items()}
             if not fresh:
-                register_all(declared)
-        self._fresh, self._options = fresh, options
-        hosts = {key: Host(domain, HOST_OP_TYPE, ops[key]) for key, domain in domains.items()}
-        self.model = source.hosted(hosts, self._mark)
-        if hosts:
-            _forget_shapes(self.model, set(domains.values()))
-        types = [parameter for op in ops.values() for parameter in op.signature.type_parameters]
-        self._has_strings = any(STRING in parameter.dtypes for parameter in types)
-
-    def _mark(self, node: Any, op: AnyOp) -> None:
-        if any(map(op.signature.attribute, linked_attributes(node))):
-            raise EngineError(
-                f"{describe_node(node.name, op.signature)}: the extensions engine cannot give a kernel the attributes "
-                "of the function that its node is in; use engine='native', or inline the model's functions first "
-                "(onnx.inliner.inline_local_functions)"
-            )
-        key = str(next(_numbers))
-        _computes[key] = _Node(node.name, op, read_attributes(node, op.signature)).compute
-        self._keys.append(key)
-        node.ClearField("attribute")
-        node.attribute.add(name=registry.NODE, type=3, s=key.encode())
-        names = [*node.output, *[""] * (len(op.signature.outputs) - len(node.output))]
-        node.ClearField("output")
-        node.output.extend(name or f"_pyops_{key}_{index}" for index, name in enumerate(names))
+                register_all()
+        self._fresh, self._options, self._domains = fresh, options, {host.domain for host in hosts.values()}
+        self.model = source.hosted(hosts)
+        if self.model is not source:
+            _rewrite(self.model, {(host.domain, host.name): host.op for host in hosts.values()}, keys)
 
     def create(self, function: Callable[[], None]) -> None:
         """Call `function`, which creates the session; raise what a kernel raises during constant folding."""
-        holds = hook.has_library(self._options)
-        if holds or not self._fresh:
-            try:
+        if not self._fresh and not hook.has_library(self._options):
+            try:  # whether the user has registered the library
                 return hook.watch(function)
             except Exception as error:  # ONNX Runtime raises several unrelated types
-                lacks_ops = "is not a registered function/op" in str(error) and (
-                    not holds or _HOSTING_DOMAINS in str(error)
-                )
-                if not lacks_ops:
+                if "is not a registered function/op" not in str(error):
                     raise
-        hook.add_library(self._options, registry.size())
+        hook.add_library(self._options, self._domains)
         return hook.watch(function)
 
-    def run(self, function: Callable[[Any], R], run_options: Any, quiet: bool) -> R:
-        """Return ``function(run_options)``, which runs the session; raise what a kernel raises in it.
 
-        With `run_options` None, the run is terminated when a kernel fails, and with `quiet` ONNX Runtime prints
-        nothing.
-        """
-        own = None if run_options else onnxruntime.RunOptions()
-        if own and quiet:
-            own.log_severity_level = _FATAL
-        return hook.watch(lambda: function(own or run_options), own)
-
-    def forget(self) -> None:
-        """Remove the nodes from the lookup table; the session no longer exists."""
-        for key in self._keys:
-            del _computes[key]
-
-    def check_feed(self, feed: Mapping[str, Any]) -> None:
-        """Raise an error for strings that onnxruntime-extensions does not support.
-
-        It would silently cut them off, or end the process.
-
-        Raises
-        ------
-        InputError
-            A string contains a NUL character, or is not UTF-8.
-        """
-        for name, value in feed.items() if self._has_strings else ():
-            if isinstance(value, (list, np.ndarray)) and (array := np.asarray(value)).dtype.kind in "OUST":
-                for text in array.flat:
-                    _check_string(name, text)
+def check_input(name: str, value: Any) -> None:
+    """Raise an `InputError` if a value has a string that onnxruntime-extensions does not support."""
+    if isinstance(value, (str, bytes)):
+        _utf8(f"input {name!r}", value, InputError)
+    elif isinstance(value, list):
+        for item in value:
+            check_input(name, item)
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "OUST":
+        check_input(name, value.tolist())
 
 
-# ONNX Runtime preallocates values whose shape it knows, or that the caller bound; if a kernel's output does not fit,
-# onnxruntime-extensions ends the process. So no output of our nodes has a known shape, and graph outputs are copied by
-# ONNX Runtime's own sequence operators, which its optimizers leave alone.
-def _forget_shapes(model: Model, domains: Set[str]) -> None:
-    proto: Any = model.proto
-    for root, imports in [(item, item.opset_import) for item in proto.functions] + [(proto.graph, proto.opset_import)]:
-        opset = [item.version for item in imports if item.domain in ("", ONNX_DOMAIN)]
+def _rewrite(model: Model, ops: Mapping[tuple[str, str], AnyOp], keys: list[str]) -> None:
+    """Make the nodes of these ops nodes of `HOST_OP_TYPE`; append their keys."""
+    for container, imports in model.containers():
+        opset = [entry.version for entry in imports if full_domain(entry.domain) == ONNX_DOMAIN]
         if not opset:
             imports.add(domain="", version=_SEQUENCES)
         elif opset[0] < _SEQUENCES:
-            continue
-        for graph in _graphs(root):
-            ours = [node for node in graph.node if node.domain in domains]
-            names = {name for node in ours for name in node.output}
-            others = [info for info in graph.value_info if info.name not in names]
-            del graph.value_info[:]
-            graph.value_info.extend(others)
-            leaving = names.intersection(getattr(output, "name", output) for output in graph.output)
-            for node in ours:
-                for index, name in enumerate(node.output):
-                    if name in leaving:
-                        node.output[index] = inner = f"_pyops_inner_{name}"
-                        graph.node.extend(_copy(inner, to=name))
+            raise EngineError(
+                f"the extensions engine needs a model of ONNX opset {_SEQUENCES} or later, and this one imports opset "
+                f"{opset[0]}; convert it (onnx.version_converter.convert_version), or use engine='native'"
+            )
+        for graph in graphs(container):
+            for node in list(graph.node):
+                if op := ops.get((node.domain, node.op_type)):
+                    graph.node.extend(_host(node, op, keys))
     model.source = model.serialized()
 
 
 _SEQUENCES = 11  # the first ONNX opset with sequences
+_numbers = itertools.count(1)
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-                yield from _graphs(inner)
+def _host(node: Any, op: AnyOp, keys: list[str]) -> list[Any]:
+    """Give a node a key in place of its attributes, and all its outputs; return nodes that copy them."""
+    if any(map(op.signature.attribute, linked_attributes(node))):
+        raise EngineError(
+            f"{describe_node(node.name, op.signature)}: the extensions engine cannot give a kernel the attributes of "
+            "the function that its node is in; use engine='native', or inline the model's functions first "
+            "(onnx.inliner.inline_local_functions)"
+        )
+    key = str(next(_numbers))
+    hook.targets[key] = Node(node.name, op, read_attributes(node, op.signature)).compute
+    keys.append(key)
+    outputs = [f"_pyops_{key}_{index}" for index in range(len(op.signature.outputs))]
+    copies = [_copy(output, name) for output, name in zip(outputs, node.output, strict=False) if name]
+    node.op_type = registry.HOST_OP_TYPE
+    node.output[:] = outputs
+    del node.attribute[:]
+    node.attribute.append(helper.make_attribute(registry.NODE, key))
+    return list(itertools.chain(*copies))
 
 
+# ONNX Runtime preallocates values whose shape it knows, or that the caller bound; if a kernel's output does not fit,
+# onnxruntime-extensions ends the process. So no output of our nodes has a known shape: ONNX Runtime's own sequence
+# operators, which its optimizers leave alone, copy it.
 def _copy(name: str, to: str) -> list[Any]:
-    from onnx import helper, numpy_helper
-
     first, values = f"{name}_first", f"{name}_values"
     return [
-        helper.make_node("Constant", [], [first], value=numpy_helper.from_array(np.array(0))),
+        helper.make_node("Constant", [], [first], value=helper.make_tensor(first, 7, [], [0])),
         helper.make_node("SequenceConstruct", [name], [values]),
         helper.make_node("SequenceAt", [values, first], [to]),
     ]
-
-
-def _check_string(name: str, text: Any) -> None:
-    try:
-        decoded = text.decode() if isinstance(text, bytes) else text
-    except UnicodeDecodeError as error:
-        raise InputError(f"input {name!r} contains {text!r}, which is not UTF-8 ({error}); pass str") from None
-    if isinstance(decoded, str) and "\0" in decoded:
-        raise InputError(
-            f"input {name!r} contains a NUL character, where onnxruntime-extensions cuts strings off; use "
-            "engine='native'"
-        )
-
-
-_FATAL = 4
-_HOSTING_DOMAINS = "pyops.extensions"
