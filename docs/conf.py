@@ -72,6 +72,7 @@ SECURITY
 CONTRIBUTING
 docs/development
 docs/architecture
+docs/internals
 ```
 """
 

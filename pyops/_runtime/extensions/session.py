@@ -73,7 +73,7 @@ _PARSERS: dict[AttributeKind, Callable[[str], Any]] = {AttributeKind.INT: int, A
 
 def _utf8(what: str, text: str | bytes, error: type[PyopsError]) -> bytes:
     """Return a string as UTF-8; raise for one that onnxruntime-extensions cuts off, or ends the process for."""
-    with contextlib.suppress(UnicodeError):
+    with contextlib.suppress(UnicodeDecodeError):
         data = text if isinstance(text, bytes) else text.encode()
         if "\0" not in data.decode():
             return data
