@@ -164,9 +164,10 @@ def _rewrite(model: Model, ops: Mapping[tuple[str, str], AnyOp], keys: list[str]
                 f"{opset[0]}; convert it (onnx.version_converter.convert_version), or use engine='native'"
             )
         for graph in graphs(container):
+            declared = {getattr(item, "name", item) for item in (*graph.value_info, *graph.output)}
             for node in list(graph.node):
                 if op := ops.get((node.domain, node.op_type)):
-                    graph.node.extend(_host(node, op, keys))
+                    graph.node.extend(_host(node, op, keys, declared))
     model.source = model.serialized()
 
 
@@ -174,8 +175,8 @@ _SEQUENCES = 11  # the first ONNX opset with sequences
 _numbers = itertools.count(1)
 
 
-def _host(node: Any, op: AnyOp, keys: list[str]) -> list[Any]:
-    """Give a node a key in place of its attributes, and all its outputs; return nodes that copy them."""
+def _host(node: Any, op: AnyOp, keys: list[str], declared: set[str]) -> list[Any]:
+    """Give a node a key in place of its attributes, and all its outputs; return nodes that copy declared ones."""
     if any(map(op.signature.attribute, linked_attributes(node))):
         raise EngineError(
             f"{describe_node(node.name, op.signature)}: the extensions engine cannot give a kernel the attributes of "
@@ -185,8 +186,9 @@ def _host(node: Any, op: AnyOp, keys: list[str]) -> list[Any]:
     key = str(next(_numbers))
     hook.targets[key] = Node(node.name, op, read_attributes(node, op.signature)).compute
     keys.append(key)
-    outputs = [f"_pyops_{key}_{index}" for index in range(len(op.signature.outputs))]
-    copies = [_copy(output, name) for output, name in zip(outputs, node.output, strict=False) if name]
+    names = [*node.output, *[""] * (len(op.signature.outputs) - len(node.output))]
+    outputs = [f"_pyops_{key}_{i}" if name in {"", *declared} else name for i, name in enumerate(names)]
+    copies = [_copy(output, name) for output, name in zip(outputs, names, strict=True) if name in declared]
     node.op_type = registry.HOST_OP_TYPE
     node.output[:] = outputs
     del node.attribute[:]
@@ -196,7 +198,7 @@ def _host(node: Any, op: AnyOp, keys: list[str]) -> list[Any]:
 
 # ONNX Runtime preallocates values whose shape it knows, or that the caller bound; if a kernel's output does not fit,
 # onnxruntime-extensions ends the process. So no output of our nodes has a known shape: ONNX Runtime's own sequence
-# operators, which its optimizers leave alone, copy it.
+# operators, which its optimizers leave alone, copy those that the model declares.
 def _copy(name: str, to: str) -> list[Any]:
     first, values = f"{name}_first", f"{name}_values"
     return [
