@@ -119,12 +119,16 @@ def _serve(target, reporter, spares, pool, fill):
 """
 
 
-def _report(reporter: Any, errors: Sequence[BaseException], call: Any) -> Any:
-    # Of several exceptions, the last wins, as everywhere in Python.
+def last(errors: Sequence[BaseException]) -> BaseException:
+    """Return the last of several exceptions, which wins, as everywhere in Python, with the others as its context."""
     for earlier, later in itertools.pairwise(errors):
         if later.__context__ is None:
             later.__context__ = earlier
-    return reporter.report(errors[-1], call)
+    return errors[-1]
+
+
+def _report(reporter: Any, errors: Sequence[BaseException], call: Any) -> Any:
+    return reporter.report(last(errors), call)
 
 
 def _nested(levels: int) -> str:

@@ -71,17 +71,12 @@ class _ThisThread(threading.local):
     def has_failed(self) -> bool:
         return self.before is not None and len(self.slots) > self.before
 
-    def fail(self, error: BaseException) -> None:
-        if self.has_failed() and error.__context__ is None:  # an interrupt, as no kernel runs after a failure
-            error.__context__ = next(reversed(self.slots.values()))
-        self.slots[next(_numbers)] = error
-
     def report(self, error: BaseException, call: HookCall | None) -> Answer:
         exceptions.remember(error)
         if self.before is None or (call is not None and call.first != registry.HOSTED):
             _log(error)
         else:
-            self.fail(error)
+            self.slots[next(_numbers)] = error
             if self.options is not None:
                 self.options.terminate = True
         return NOTHING
@@ -118,12 +113,13 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
         if not _thread.has_failed():
             raise
         if not (isinstance(error, Exception) and exceptions.is_of_onnxruntime(error)):
-            _thread.fail(error)
+            error.__context__ = None  # ONNX Runtime's error
+            _thread.slots[next(_numbers)] = error
     finally:
         _thread.before, _thread.options = outer
     # Raised outside the handler, so that ONNX Runtime's error does not become the exception's context.
-    if failed := [_thread.slots.pop(key) for key in list(_thread.slots)[before:]]:
-        raise failed.pop()
+    if len(_thread.slots) > before:
+        raise guard.last([_thread.slots.pop(key) for key in list(_thread.slots)[before:]])
     return result
 
 
