@@ -17,6 +17,7 @@ from numba.cpython.unicode import _empty_string, _set_code_point
 from numba.extending import intrinsic, register_jitable
 from numba.np.numpy_support import as_dtype
 
+from .._system import IS_WINDOWS
 from ..errors import CompileError
 from .intrinsics import for_compiled_code, overload
 
@@ -91,6 +92,10 @@ def _text_of_float(value: Any) -> Any:
     exponent = int(_parsed(address + text.find("e") + 1))
     if -4 <= exponent < 16:
         return _text_at(_fixed(value, max(1, digits - exponent)))
+    if IS_WINDOWS:  # whose C library writes three digits of an exponent at least
+        start = text.find("e") + 2
+        if len(text) == start + 3 and text[start] == "0":
+            return text[:start] + text[start + 1 :]
     return text
 
 
