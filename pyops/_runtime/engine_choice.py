@@ -10,7 +10,7 @@ import onnxruntime
 
 from .._schema.signature import Signature
 from ..errors import EngineError, warn
-from .extensions.registry import refusal
+from .extensions.registry import reason_against
 from .native.hosted_op import choices
 from .native.session import session_options_pointer
 
@@ -43,7 +43,7 @@ def engine_of(signature: Signature) -> str | None:
         return "native" if choices(signature) else None
     if importlib.util.find_spec("onnxruntime_extensions") is None:
         return None
-    return None if refusal(signature) else "extensions"
+    return None if reason_against(signature) else "extensions"
 
 
 @functools.cache

@@ -113,7 +113,7 @@ def test_an_engine_and_the_plain_call_agree(engine: str, declaration: tuple[str,
     exec(compile(source, "<generated>", "exec", dont_inherit=True), namespace)
     op = pyops.onnx_op("generated::Kernel")(namespace["kernel"])
     sample = data.draw(strategies.samples(op))
-    if engine == "extensions" and extensions_registry.refusal(op.signature):
+    if engine == "extensions" and extensions_registry.reason_against(op.signature):
         with pytest.raises(EngineError, match="onnxruntime-extensions does not support its"):
             make_session(sample.model(), engine)
         return

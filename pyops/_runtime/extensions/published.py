@@ -85,7 +85,7 @@ def _publish() -> str:
     refused = []
     changed = {name: op for op in declared.latest() if _known.get(name := op.signature.qualified_name) is not op}
     for name, op in changed.items():
-        if refusal := registry.refusal(op.signature, _obstacles(op.signature, others)):
+        if refusal := registry.reason_against(op.signature, _reasons_against(op.signature, others)):
             refused.append(refusal)
             registry.hide(name, refusal)
         else:
@@ -101,7 +101,7 @@ def _publish() -> str:
     return path
 
 
-def _obstacles(signature: Signature, others: set[str]) -> list[str]:
+def _reasons_against(signature: Signature, others: set[str]) -> list[str]:
     domain = f"domain {signature.domain!r}, which"
     attributes = [attribute for attribute in signature.attributes if attribute.kind not in _ATTRIBUTE_CODES]
     found = [f"{attribute.kind.name.lower()} attribute {attribute.name!r}" for attribute in attributes]

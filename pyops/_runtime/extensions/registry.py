@@ -43,7 +43,7 @@ def is_supported(dtype: DType) -> bool:
     return dtype in _SUPPORTED
 
 
-def refusal(signature: Signature, others: Iterable[str] = ()) -> str | None:
+def reason_against(signature: Signature, others: Iterable[str] = ()) -> str | None:
     """Return a one-line message that says why the extensions engine cannot host an op; None if it can.
 
     Parameters
@@ -51,7 +51,7 @@ def refusal(signature: Signature, others: Iterable[str] = ()) -> str | None:
     others : iterable of str
         Other features of the op that prevent it.
     """
-    reasons = [*_obstacles(signature), *others]
+    reasons = [*_reasons_against(signature), *others]
     if not reasons:
         return None
     rows = ([element_type(dtype) for dtype in parameter.dtypes] for parameter in signature.type_parameters)
@@ -60,7 +60,7 @@ def refusal(signature: Signature, others: Iterable[str] = ()) -> str | None:
     return f"{signature.qualified_name}: onnxruntime-extensions does not support its {', '.join(reasons)}{end}"
 
 
-def _obstacles(signature: Signature) -> list[str]:
+def _reasons_against(signature: Signature) -> list[str]:
     found = [f"optional input {item.name!r}" for item in signature.inputs if item.optional]
     found += [f"variadic input {item.name!r}" for item in signature.inputs if item.variadic]
     found += ["state, which belongs to a node"] if signature.takes_state else []

@@ -83,7 +83,7 @@ def _utf8(what: str, text: str | bytes, error: type[PyopsError]) -> bytes:
 def register_all() -> None:
     """Register all ops that the engine supports, for sessions whose options get the library from now on."""
     for op in (*declared.latest(), *adoption.adopted_ops().values()):
-        if isinstance(op, Op) and not registry.refusal(op.signature):
+        if isinstance(op, Op) and not registry.reason_against(op.signature):
             registry.hosting_domain(op.signature)
 
 
@@ -112,7 +112,7 @@ class SessionHost:
                 "the extensions engine cannot tell which run a kernel call in ONNX Runtime's own threads belongs to; "
                 "set execution_mode to ORT_SEQUENTIAL, or use engine='native'"
             )
-        refused = [line for op in ops.values() if (line := registry.refusal(op.signature))]
+        refused = [line for op in ops.values() if (line := registry.reason_against(op.signature))]
         if refused:
             lines = "\n".join(f"  - {line}" for line in refused)
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
