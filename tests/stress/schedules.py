@@ -210,7 +210,10 @@ def is_due_to(error: BaseException | None, kind: type[BaseException]) -> bool:
 def on_unraisable(unraisable: Any) -> None:
     """Count what arrived where Python cannot raise it: in a finalizer of its own, but never in one of pyops."""
     of_python = "_weakrefset", "asyncio.base_events", "threading"
-    arrived_in_python = getattr(unraisable.object, "__module__", None) in of_python
+    # Of the callback of a weak reference, Python 3.14 gives no object.
+    frame = unraisable.exc_traceback and unraisable.exc_traceback.tb_frame
+    name = getattr(unraisable.object, "__module__", None) or (frame and frame.f_globals.get("__name__"))
+    arrived_in_python = name in of_python
     error, thread = unraisable.exc_value, threading.current_thread()
     if not arrived_in_python:
         problems.append(f"{unraisable.err_msg} {unraisable.object}: {''.join(traceback.format_exception(error))}")
