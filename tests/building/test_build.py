@@ -206,7 +206,7 @@ def test_a_missing_compiler_is_named(
 ) -> None:
     monkeypatch.setattr(targets.shutil, "which", lambda name: None)
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None)
-    options = {"target": "linux-x86-64", **options} if targets.host() == "linux-x86-64" else options
+    options = {"target": "linux-x86-64", **options} if targets.HOST == "linux-x86-64" else options
     with pytest.raises(MissingDependencyError, match=re.escape(words)):
         pyops.build(tmp_path / "lib.so", prints, **options)
 
