@@ -35,8 +35,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
             for made in sorted(Path(folder).iterdir(), key=part.__eq__):
                 made.replace(target.with_name(made.name))
     except OSError as error:
-        fixes = "make room, close what uses it, or choose another place"
-        reason = f"{error.strerror or error}; the file is not written: {fixes}"
+        reason = f"{error.strerror or error}; the file is not written: make room, close it, or choose another place"
         raise OSError(error.errno or errno.EIO, reason, os.fspath(path)) from error
 
 

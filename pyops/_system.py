@@ -20,14 +20,10 @@ HOST = f"{_NAMES.get(sys.platform, sys.platform)}-{_MACHINES.get(platform.machin
 """The name of this system and its CPU, such as ``"linux-x86-64"``."""
 
 
-def python() -> str:
-    """Return the kind and the version of this Python."""
-    return f"{platform.python_implementation()} {platform.python_version()}"
-
-
-def described() -> tuple[str, str, str]:
-    """Return the system, its machine and the release of Python, as the table of tested systems names them."""
-    return platform.system(), platform.machine(), ".".join(platform.python_version_tuple()[:2])
+def described() -> tuple[str, str, str, str]:
+    """Return this Python, and the system, its machine and the release of Python as tables of systems name them."""
+    python = f"{platform.python_implementation()} {platform.python_version()}"
+    return python, platform.system(), platform.machine(), ".".join(platform.python_version_tuple()[:2])
 
 
 def user_cache() -> Path | None:

@@ -77,7 +77,7 @@ def test_long_paths_and_names_that_are_not_ascii_are_files_as_others(
 def test_a_file_that_is_in_use_is_not_replaced_and_the_error_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with path.open() as file, pytest.raises(PermissionError, match="close what uses it"):
+    with path.open() as file, pytest.raises(PermissionError, match="close it"):
         write_text(path, "new")
     del file
     assert path.read_text() == "old"

@@ -24,7 +24,7 @@ from .._ops import plugins
 from .._ops.origin import package
 from .._progress import progress
 from .._releases import OLDEST, TESTED, how_tested, is_older, is_tested, tested
-from .._system import described, python
+from .._system import described
 from ..errors import PluginError
 from . import output
 from .output import Answer, answering
@@ -149,15 +149,7 @@ _NEEDS = {
 }
 
 
-SELFTESTS = (
-    "calls",
-    "in_place",
-    "interrupts",
-    "kept_arrays",
-    "compiled_kernels",
-    "pickled_sessions",
-    "built_libraries",
-)
+SELFTESTS = ("calls", "in_place", "interrupts", "kept_arrays", "compiled", "processes", "libraries")
 """The functions of the module `selftest` that are run there."""
 
 
@@ -183,10 +175,10 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
     codes = tried | waiting | given
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         results = dict(zip(codes, pool.map(probe, codes.values()), strict=True))
-    name, machine, number = described()
+    python, name, machine, number = described()
     system = f"{name} on {machine}, with Python {number}: {how_tested(name, machine, number)}"
     answers = ({name: results[name] for name in part} for part in (tried, waiting, given))
-    return Machine(f"{python()} ({sys.executable})", system, versions, providers, *answers)
+    return Machine(f"{python} ({sys.executable})", system, versions, providers, *answers)
 
 
 def _import(domain: str) -> str:

@@ -252,9 +252,7 @@ def load() -> Api:
     from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 
     if HOST not in _LIBRARIES:
-        raise EngineError(
-            f"pyops hosts kernels through ONNX Runtime's C API on {', '.join(_LIBRARIES)}; this is {HOST}"
-        )
+        raise EngineError(f"pyops hosts kernels in ONNX Runtime's C API on {', '.join(_LIBRARIES)}; this is {HOST}")
     if is_older(__version__, OLDEST):
         package = min(packages_distributions().get("onnxruntime", ["onnxruntime"]))
         raise EngineError(

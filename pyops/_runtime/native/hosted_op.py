@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from ctypes import PYFUNCTYPE, addressof, c_int, c_size_t, c_void_p, py_object
 from functools import partial
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 from ..._ops.cuda_kernel import on_host
 from ..._ops.op import AnyOp
@@ -163,7 +164,7 @@ def _in_place_callbacks(pairs: tuple[tuple[int, int], ...]) -> dict[str, int]:
     # Each of the two arguments is the address of a pointer, which its conversion sets; then a function is called that
     # does nothing, and whose result, 1, is mapped to the number of pairs.
     answer: Any = PYFUNCTYPE(c_int)(("Py_IsInitialized", ctypes.pythonapi))
-    answer.argtypes = [_Pointing(partial(_point_at, column)) for column in (inputs, outputs)]
+    answer.argtypes = [SimpleNamespace(from_param=partial(_point_at, column)) for column in (inputs, outputs)]
     answer.restype = (0, len(pairs)).__getitem__
     return {
         "GetMayInplace": immortal(PROTOTYPES["GetMayInplace"](answer)),
@@ -176,12 +177,6 @@ _length = c_size_t()
 _point_at: Any = PYFUNCTYPE(c_int, py_object, c_void_p, c_void_p)(
     ("PyBytes_AsStringAndSize", ctypes.pythonapi), ((1,), (1,), (1, "length", addressof(_length)))
 )
-
-
-class _Pointing(NamedTuple):
-    """What ctypes converts an argument with: it calls `from_param`."""
-
-    from_param: Callable[[int], int]
 
 
 def immortal(callback: Any) -> int:
@@ -200,12 +195,9 @@ def _by_address(callback: int) -> int:
     code += bytes.fromhex("ffd0 4883c438 c3")
     allocate = ctypes.CDLL("kernel32").VirtualAlloc
     allocate.restype, allocate.argtypes = c_void_p, (c_void_p, c_size_t, c_int, c_int)
-    address: int = allocate(None, len(code), _COMMITTED, _EXECUTABLE)
+    address: int = allocate(None, len(code), 0x3000, 0x40)  # MEM_COMMIT | MEM_RESERVE, PAGE_EXECUTE_READWRITE
     ctypes.memmove(address, code, len(code))
     return address
-
-
-_COMMITTED, _EXECUTABLE = 0x3000, 0x40  # MEM_COMMIT | MEM_RESERVE, PAGE_EXECUTE_READWRITE
 
 
 # Names that no model uses: the ends of this text, the shortest first, as ONNX Runtime copies them.
