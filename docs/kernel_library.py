@@ -69,16 +69,21 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `x % n`, `n * x` and similar with a size n | In the type that torch computes in. |
 | `any` over a size of 0 | False. |
 | `unique` of floats | Each NaN is distinct. |
+| `block_diag` of several types | The type that torch computes in. |
 | `repeat_interleave(0)`, and `scatter` by an empty index | Nothing, and the tensor as it was. |
 | `hstack`, `vstack`, `dstack`, `column_stack` of several types | `Cast` to the type that torch computes in. |
 | `sign` of NaN | 0, as in torch. |
 | `expm1`, `log1p` | Correct digits near 0. |
 | `softmax`, `log_softmax` and `mean` with a dtype | The argument is cast before, not the result. |
-| `celu`, `sinc`, `gelu(approximate="tanh")`, `layer_norm`, `arange` in float64 | In float64. |
+| `sinc`, `gelu(approximate="tanh")`, `layer_norm`, `arange` in float64 | In float64. |
+| inverse and hyperbolic functions, `tan`, `elu`, `softplus` and similar in float64 | Nodes that have float64 kernels. |
+| `x * 1e5` and `x / 1e5` of float16 | In float32 if the number is beyond float16, as in torch. |
+| `a + b` of booleans, `nonzero` of floats | `Or`, and a `Cast`. |
+| `heaviside` and `xlogy` of NaN, `var`, `std` and `mse_loss` of no numbers | 0, NaN and NaN, as in torch. |
 | `addmm`, `addcmul`, `addcdiv` in float64 | The factors are float64. |
 | `cross` without `dim` | Along the first dimension of size 3, which must be static. |
 | `>>` and `<<` of uint8, int8 and int16 | In int32, cast back. |
-| `einsum` of booleans and short integers | In int64, cast back to torch's dtype. |
+| `einsum` of booleans and short integers, or of several types | In int64, cast back, or in the type of the result. |
 | `grid_sample` of volumes | `GridSample` of opset 20, so that the model has at least that opset. |
 | `avg_pool2d` and `avg_pool3d` with `divisor_override` | Sums of `Slice`. |
 | `put`, `masked_select`, `resize_` | `ScatterElements`, `Compress`, `Reshape` and `Slice`. |

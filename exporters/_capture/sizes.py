@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .._torch_private.capture import asked_sizes, traced_frames
+from .._torch_private.capture import asked_sizes, traced_frames, with_equal_sizes
 from .._torch_private.trees import children, flatten, registering, unflatten
 from ..errors import CaptureError, ExportError
 from .calls import Place, calling_place, definition_place, in_torch, innermost
@@ -96,11 +96,15 @@ def _spell(condition: Any) -> str:
 def size_conditions(program: torch.export.ExportedProgram, asked: Iterable[SizeCondition]) -> Iterator[SizeCondition]:
     """Yield the conditions on sizes of inputs, with these sizes and a text."""
     inputs = _sizes_of_inputs(program)
-    for condition in asked:
-        symbols = list(map(str, condition.violation.free_symbols))
-        if all(symbol in inputs for symbol in symbols):
-            text = _SYMBOL.sub(lambda symbol: inputs[symbol[0]][0], _spell(~condition.violation))
-            yield replace(condition, sizes={symbol: inputs[symbol][1] for symbol in symbols}, text=text)
+    shapes = [node.meta["val"].shape for node in program.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+    dynamic = [size for shape in shapes for size in shape if isinstance(size, torch.SymInt)]
+    for condition in asked if dynamic else ():
+        violation = with_equal_sizes(dynamic[0], condition.violation)
+        symbols = list(map(str, violation.free_symbols))
+        if symbols and all(symbol in inputs for symbol in symbols):
+            text = _SYMBOL.sub(lambda symbol: inputs[symbol[0]][0], _spell(~violation))
+            sizes = {symbol: inputs[symbol][1] for symbol in symbols}
+            yield replace(condition, violation=violation, sizes=sizes, text=text)
 
 
 def fixed_sizes(

@@ -118,7 +118,7 @@ def _reciprocal(x: Parts) -> Parts:
     return divide((like(1.0, x[0]), like(0.0, x[0])), x)
 
 
-def _hyperbolic(x: Any) -> Parts:
+def hyperbolic(x: Any) -> Parts:
     """Return the hyperbolic sine and cosine of real numbers."""
     if dtype_of(x) == torch.float32:
         return onnx_ops.Sinh(x), onnx_ops.Cosh(x)
@@ -128,19 +128,19 @@ def _hyperbolic(x: Any) -> Parts:
 
 
 def _sinh(x: Parts) -> Parts:
-    sinh, cosh = _hyperbolic(x[0])
+    sinh, cosh = hyperbolic(x[0])
     return _mul(sinh, onnx_ops.Cos(x[1])), _mul(cosh, onnx_ops.Sin(x[1]))
 
 
 def _cosh(x: Parts) -> Parts:
-    sinh, cosh = _hyperbolic(x[0])
+    sinh, cosh = hyperbolic(x[0])
     return _mul(cosh, onnx_ops.Cos(x[1])), _mul(sinh, onnx_ops.Sin(x[1]))
 
 
 def _tanh(x: Parts) -> Parts:
     # Beyond 20, tanh is 1 in float64 too, and the hyperbolic functions do not overflow before it.
     a, b = _typed(onnx_ops.Clip)(x[0], like(-20.0, x[0]), like(20.0, x[0])), x[1]
-    sinh, cosh = _hyperbolic(a)
+    sinh, cosh = hyperbolic(a)
     sine, cosine = onnx_ops.Sin(b), onnx_ops.Cos(b)
     below = _add(_mul(sinh, sinh), _mul(cosine, cosine))
     return _div(_mul(sinh, cosh), below), _div(_mul(sine, cosine), below)
@@ -157,7 +157,7 @@ def _turned(function: Callable[[Parts], Parts]) -> Callable[[Parts], Parts]:
 
 
 def _cos(x: Parts) -> Parts:
-    sinh, cosh = _hyperbolic(x[1])
+    sinh, cosh = hyperbolic(x[1])
     return _mul(onnx_ops.Cos(x[0]), cosh), _neg(_mul(onnx_ops.Sin(x[0]), sinh))
 
 
@@ -172,18 +172,18 @@ def _roots(x: Parts) -> tuple[Parts, Parts]:
 
 def _acos(x: Parts) -> Parts:
     p, q = _roots(x)
-    return _mul(like(2.0, x[0]), atan2(p[0], q[0])), _asinh_of_real(_sub(_mul(q[0], p[1]), _mul(q[1], p[0])))
+    return _mul(like(2.0, x[0]), atan2(p[0], q[0])), asinh_of_real(_sub(_mul(q[0], p[1]), _mul(q[1], p[0])))
 
 
 def _asin(x: Parts) -> Parts:
     p, q = _roots(x)
     real = atan2(x[0], _sub(_mul(p[0], q[0]), _mul(p[1], q[1])))
-    return real, _asinh_of_real(_sub(_mul(p[0], q[1]), _mul(p[1], q[0])))
+    return real, asinh_of_real(_sub(_mul(p[0], q[1]), _mul(p[1], q[0])))
 
 
 def _acosh(x: Parts) -> Parts:
     p, q = (_sqrt((_add(x[0], like(number, x[0])), x[1])) for number in (-1.0, 1.0))
-    real = _asinh_of_real(_add(_mul(p[0], q[0]), _mul(p[1], q[1])))
+    real = asinh_of_real(_add(_mul(p[0], q[0]), _mul(p[1], q[1])))
     return real, _mul(like(2.0, x[0]), atan2(p[1], q[0]))
 
 
@@ -196,7 +196,8 @@ def _atanh(x: Parts) -> Parts:
     return _mul(_signed(grown, a), like(0.25, a)), _mul(imaginary, like(0.5, a))
 
 
-def _asinh_of_real(x: Any) -> Any:
+def asinh_of_real(x: Any) -> Any:
+    """Return the inverse hyperbolic sine of real numbers."""
     if dtype_of(x) == torch.float32:
         return _typed(onnx_ops.Asinh)(x)
     # ONNX Runtime has it only for float32.
@@ -240,7 +241,7 @@ def _expm1(x: Parts) -> Parts:
     # exp(a) cos(b) - 1 is (exp(a) - 1) cos(b) - 2 sin(b / 2)**2.
     a, b = x
     half = onnx_ops.Sin(_mul(b, like(0.5, b)))
-    grown = _mul(like(2.0, a), _mul(onnx_ops.Exp(_mul(a, like(0.5, a))), _hyperbolic(_mul(a, like(0.5, a)))[0]))
+    grown = _mul(like(2.0, a), _mul(onnx_ops.Exp(_mul(a, like(0.5, a))), hyperbolic(_mul(a, like(0.5, a)))[0]))
     real = _sub(_mul(grown, onnx_ops.Cos(b)), _mul(like(2.0, a), _mul(half, half)))
     return real, _mul(onnx_ops.Exp(a), onnx_ops.Sin(b))
 

@@ -133,6 +133,12 @@ for _name in itertools.chain(*map(_names, MOVING)):
     lower_complex(_name)(_by_parts(_name))
 
 
+@lower_complex("aten::sum.default", replaces=True)
+def _sum_of_scalar(self: Any, **_: Any) -> Any:
+    # torch's exporter adds the real and the imaginary part.
+    return NotImplemented if len(_shape(self)) else onnx_ops.Identity(self.value)
+
+
 @lower_complex("aten::stack", replaces=True)
 def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     values = [item.value if isinstance(item, Pairs) else item for item in tensors]

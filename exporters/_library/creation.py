@@ -10,7 +10,7 @@ import onnx_ir
 import torch
 
 from .table import lower
-from .values import Pairs, constant, onnx_ops, vector
+from .values import Pairs, constant, onnx_ops, typed_constant, vector
 
 _PARTS: dict[Any, type[np.floating[Any]]] = {
     torch.complex64: np.float32,
@@ -55,7 +55,13 @@ for _name, _number in {"zeros": 0, "ones": 1, "full": 0}.items():
 
 @lower("aten::scalar_tensor", replaces=True)
 def _scalar_tensor(s: Any, *, dtype: Any = None, **_: Any) -> Any:
-    return NotImplemented if isinstance(s, onnx_ir.Value) else _filled(0)(size=(), fill_value=s, dtype=dtype)
+    if isinstance(s, onnx_ir.Value):
+        return NotImplemented
+    if dtype == onnx_ir.DataType.FLOAT16:
+        result = typed_constant(s, torch.float16)
+        result.meta["number"] = s  # with which torch computes, before it rounds
+        return result
+    return _filled(0)(size=(), fill_value=s, dtype=dtype)
 
 
 @lower("aten::rand.default", replaces=True)

@@ -33,6 +33,32 @@ from .values import (
 )
 
 
+def _by_number(node: Callable[..., Any]) -> Callable[..., Any]:
+    def translation(self: Any, other: Any) -> Any:
+        # With numbers beyond float16, torch computes in float32; its exporter makes them infinite or 0.
+        operands, limits = [_unrounded(item) for item in (self, other)], torch.finfo(torch.float16)
+        sizes = [abs(x) for x, item in zip(operands, (self, other), strict=True) if x is not item]
+        is_far = any(limits.max < size < math.inf or 0 < size < limits.tiny for size in sizes)
+        return _in_float32(node, *operands) if is_far else NotImplemented
+
+    return translation
+
+
+def _unrounded(value: Any) -> Any:
+    """Return the Python number of a float16 constant, and anything else unchanged."""
+    return value.meta.get("number", value) if isinstance(value, onnx_ir.Value) else value
+
+
+for _name, _node in {"mul": onnx_ops.Mul, "div": onnx_ops.Div}.items():
+    lower(f"aten::{_name}.Tensor", replaces=True)(_by_number(_node))
+
+
+@lower("aten::add.Tensor", replaces=True)
+def _add(self: Any, other: Any, *, alpha: Any = 1) -> Any:
+    of_booleans = isinstance(self, onnx_ir.Value) and dtype_of(self) == torch.bool and alpha == 1
+    return onnx_ops.Or(self, other) if of_booleans else NotImplemented
+
+
 @lower("aten::divide.Tensor", replaces=True)
 def _divide(self: Any, other: Any) -> Any:
     return onnx_ops.Div(*promote(self, other, floating=True))
@@ -108,7 +134,7 @@ OF_FLOATS: dict[str, AnyOp] = {
     "copysign.Tensor": pointwise.copysign,
     "copysign.Scalar": pointwise.copysign,
 }
-_OTHERWISE = (special.erf, special.erfc, special.erfcx, special.log_ndtr, special.polygamma)
+_OTHERWISE = (special.erf, special.erfc, special.erfcx, special.polygamma)
 # The other special functions have only names with this prefix in torch.
 OF_FLOATS |= {
     f"special_{name}": op
@@ -119,13 +145,13 @@ for _name, _op in OF_FLOATS.items():
     lower(f"aten::{_name}")(_promoted(_op, floating=True))
 
 
-def _of_doubles(kernel: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a translation for float64, for which ONNX Runtime has no Erf."""
+def of_doubles(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a translation for float64, for which ONNX Runtime does not have every function."""
     return lambda self: kernel(self) if dtype_of(self) == torch.float64 else NotImplemented
 
 
 for _prefix in ("", "special_"):
-    lower(f"aten::{_prefix}erf", replaces=True)(_of_doubles(kernels.Erf))
+    lower(f"aten::{_prefix}erf", replaces=True)(of_doubles(kernels.Erf))
 
 
 def _logarithm(base: int) -> Callable[..., Any]:
@@ -154,9 +180,8 @@ def _gelu(self: Any, *, approximate: str = "none") -> Any:
     return onnx_ops.Mul(half, onnx_ops.Add(erf, typed_constant(1, torch.float64)))
 
 
-# The errors of torch's own translations of these exceed rounding.
+# The errors of torch's own translation exceed rounding.
 lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
-lower("aten::special_log_ndtr", replaces=True)(_promoted(special.log_ndtr, floating=True))
 
 OF_NUMBERS: dict[str, AnyOp] = {
     "fmax": pointwise.fmax,
@@ -180,6 +205,21 @@ def _polygamma(n: int, self: Any) -> Any:
 def _signbit(self: Any) -> Any:
     # torch's exporter emits x < 0, which is false for -0.
     return kernels.Signbit(self) if dtype_of(self).is_floating_point else NotImplemented
+
+
+@lower("aten::xlogy.Tensor", replaces=True)
+def _xlogy(self: Any, other: Any) -> Any:
+    # torch's exporter gives 0 for 0 and NaN.
+    x, y = promote(self, other, floating=True)
+    is_none = onnx_ops.And(onnx_ops.Equal(x, like(0.0, x)), onnx_ops.Equal(y, y))
+    return onnx_ops.Where(is_none, like(0.0, x), onnx_ops.Mul(x, onnx_ops.Log(y)))
+
+
+@lower("aten::heaviside", replaces=True)
+def _heaviside(self: Any, values: Any) -> Any:
+    # torch gives 0 for NaN.
+    is_positive = onnx_ops.CastLike(onnx_ops.Greater(self, like(0, self)), values)
+    return onnx_ops.Where(onnx_ops.Equal(self, like(0, self)), values, is_positive)
 
 
 @lower("aten::sign", replaces=True)
@@ -318,7 +358,7 @@ def _remainder(self: Any, other: Any) -> Any:
 def _floor_divide(self: Any, other: Any) -> Any:
     # torch's exporter emits floor(x / y), where the quotient may be rounded to the next integer.
     if promoted(self, other).is_floating_point:
-        return _in_float32(_float_quotient, self, other)
+        return _in_float32(_float_quotient, *map(_unrounded, (self, other)))
     return by_torch("aten::floor_divide", *promote(self, other))
 
 

@@ -173,6 +173,19 @@ def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
     return by_torch("aten::stack", promote(*tensors), dim)
 
 
+@lower("aten::block_diag", replaces=True)
+def _block_diag(tensors: Sequence[Any]) -> Any:
+    # In torch's decomposition, the type of a scalar counts as much as that of a matrix.
+    blocks = promote(*tensors)
+    blocks = [x if len(x.shape) == 2 else onnx_ops.Unsqueeze(x, constant([0, 1][: 2 - len(x.shape)])) for x in blocks]
+
+    def block(x: Any, y: Any) -> Any:
+        shape = onnx_ops.Concat(onnx_ops.Shape(x, end=1), onnx_ops.Shape(y, start=1), axis=0)
+        return x if x is y else onnx_ops.Expand(like(0, x), shape)
+
+    return onnx_ops.Concat(*(onnx_ops.Concat(*(block(x, y) for y in blocks), axis=1) for x in blocks), axis=0)
+
+
 @lower("aten::searchsorted.Tensor")
 @lower("aten::searchsorted.Scalar")
 def _searchsorted(
@@ -194,9 +207,10 @@ def _as_indices(found: Any, out_int32: bool) -> Any:
 
 @lower("aten::nonzero", replaces=True)
 def _nonzero(self: Any) -> Any:
-    # For a scalar the result has shape (n, 0), but torch's exporter gives (n, 1).
+    # ONNX Runtime supports few types. For a scalar the result has shape (n, 0), but torch's exporter gives (n, 1).
     if len(self.shape):
-        return NotImplemented
+        supported = dtype_of(self) in (torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32)
+        return NotImplemented if supported else by_torch("aten::nonzero", cast(self, torch.bool))
     index = onnx_ops.Transpose(onnx_ops.NonZero(onnx_ops.Reshape(cast(self, torch.bool), constant([-1]))))
     return onnx_ops.Slice(index, constant([0]), constant([0]), constant([1]))
 

@@ -34,6 +34,7 @@ from . import (  # noqa: F401
     complex_products,
     complex_tensors,
     creation,
+    doubles,
     elementwise,
     fft,
     indexing,

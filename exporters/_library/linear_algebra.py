@@ -38,6 +38,7 @@ from .values import (
     named_dtype,
     onnx_ops,
     plain,
+    promote,
     split,
     transposed,
 )
@@ -231,9 +232,11 @@ def _einsum(equation: str, tensors: Sequence[Any], **_: Any) -> Any:
     if any(isinstance(item, Pairs) for item in tensors):
         return _complex_einsum(spelled, tensors)
     # ONNX Runtime's Einsum supports few integer types, and torch's exporter does not make integer sums int64.
-    dtype = dtype_of(tensors[0])
+    numbers = promote(*tensors)
+    dtype = dtype_of(numbers[0])
     if dtype.is_floating_point or dtype == torch.int64:
-        return NotImplemented if spelled == equation else onnx_ops.Einsum(*tensors, equation=spelled)
+        kept = spelled == equation and {dtype_of(item) for item in tensors} == {dtype}
+        return NotImplemented if kept else onnx_ops.Einsum(*numbers, equation=spelled)
     shapes = [[1 if size == 1 else 2 for size in item.shape] for item in tensors]
     result = torch.einsum(equation, [torch.empty(shape, dtype=dtype, device="meta") for shape in shapes]).dtype
     if result == dtype == torch.int32 and spelled == equation:

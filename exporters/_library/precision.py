@@ -58,14 +58,6 @@ def _near_zero(x: Any, near_one: Any, corrected: Any, otherwise: Any) -> Any:
     return onnx_ops.Where(onnx_ops.Less(onnx_ops.Abs(x), one), found, otherwise)
 
 
-@lower("aten::celu", replaces=True)
-def _celu(self: Any, alpha: float = 1.0) -> Any:
-    if dtype_of(self) != torch.float64:
-        return NotImplemented
-    below = onnx_ops.Mul(double(alpha), exp_minus_one(onnx_ops.Div(self, double(alpha))))
-    return onnx_ops.Where(onnx_ops.Greater(self, double(0)), self, below)
-
-
 @lower("aten::sinc", replaces=True)
 def _sinc(self: Any) -> Any:
     if dtype_of(self) != torch.float64:

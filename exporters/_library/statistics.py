@@ -244,14 +244,20 @@ def _mean(name: str) -> Callable[..., Any]:
         # torch's exporter casts the mean, and not the numbers.
         x = cast(self, named_dtype(dtype)) if dtype else self
         # Where there is nothing to average, torch gives NaN, but ONNX's ReduceMean gives 0.
-        axes = given.get("dim") or range(len(self.shape))
-        if not len(self.shape) or not any(_may_be_zero(self.shape[axis]) for axis in axes):
-            return NotImplemented if x is self else by_torch(name, x, **given)
-        result = by_torch(name, x, **given)
-        count = onnx_ops.ReduceProd(onnx_ops.Gather(onnx_ops.Shape(self), constant(list(axes))), keepdims=0)
-        return onnx_ops.Add(result, onnx_ops.Div(like(0.0, result), onnx_ops.CastLike(count, result)))
+        axes = (given.get("dim") or range(len(self.shape))) if len(self.shape) else ()
+        if x is self and not any(_may_be_zero(self.shape[axis]) for axis in axes):
+            return NotImplemented
+        return _nan_of_nothing(by_torch(name, x, **given), self, axes)
 
     return translation
+
+
+def _nan_of_nothing(result: Any, x: Any, axes: Sequence[int]) -> Any:
+    """Return a mean over axes, or NaN if they have no elements."""
+    if not any(_may_be_zero(x.shape[axis]) for axis in axes):
+        return result
+    count = onnx_ops.ReduceProd(onnx_ops.Gather(onnx_ops.Shape(x), constant(list(axes))), keepdims=0)
+    return onnx_ops.Add(result, onnx_ops.Div(like(0.0, result), onnx_ops.CastLike(count, result)))
 
 
 def _may_be_zero(size: Any) -> bool:
@@ -261,6 +267,19 @@ def _may_be_zero(size: Any) -> bool:
 
 for _name in ("aten::mean.default", "aten::mean.dim"):
     lower(_name, replaces=True)(_mean(_name))
+
+
+@lower("aten::mse_loss", replaces=True)
+def _mse_loss(self: Any, target: Any, reduction: int = 1) -> Any:
+    return _mean("aten::mse_loss")(self, target=target) if reduction == 1 else NotImplemented
+
+
+@lower("prims::var", replaces=True)
+def _variance(inp: Any, dims: Sequence[int] | None, correction: float = 1, **_: Any) -> Any:
+    # torch's exporter fails at a scalar.
+    x, axes = (inp, dims or range(len(inp.shape))) if len(inp.shape) else (_points(inp), [0])
+    result = by_torch("prims::var", x, list(axes), correction)
+    return result if x is not inp else _nan_of_nothing(result, inp, axes)
 
 
 @lower("aten::linalg_vector_norm", replaces=True)

@@ -108,6 +108,12 @@ def script_calls(annotations: Callable[[Any], dict[str, Any]]) -> Iterator[None]
         yield
 
 
+@guarded("torch.fx.experimental.symbolic_shapes.ShapeEnv.replace")
+def with_equal_sizes(size: torch.SymInt, expression: Any) -> Any:
+    """Return an expression in the symbols that a capture keeps of the sizes that it found to be equal."""
+    return size.node.shape_env.replace(expression)
+
+
 @guarded("torch.fx.experimental.symbolic_shapes.statically_known_true")
 def is_certain(condition: Any) -> bool:
     """Return whether a condition on sizes holds for all sizes that a captured graph takes."""

@@ -188,6 +188,13 @@ def _torchlib(**arguments: Any) -> Any:
     return registry
 
 
+# ONNX Runtime has their nodes for float32 only, and torch decomposes them.
+_OF_FLOAT32 = {
+    getattr(torch.ops.aten, name).default
+    for name in ("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu")
+}
+
+
 class RepeatedError(ExportError):
     """A `Lowering` has changed while calls were translated, so that the program must be decomposed again."""
 
@@ -220,7 +227,14 @@ class Exporter:
         """
         registry = copy.copy(self._registry)
         registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
+        if any(node.target in _OF_FLOAT32 and node.meta["val"].dtype == torch.float64 for node in captured.graph.nodes):
+            found = registry.functions.items()
+            registry.functions = {key: item for key, item in found if item[0].fx_target not in _OF_FLOAT32}
         forget_pending_sizes(captured)
+        for node in captured.graph.nodes:
+            if node.target is torch.ops.aten.clamp.default and any(isinstance(bound, float) for bound in node.args):
+                # torch's exporter converts bounds of one type only.
+                node.args = tuple(float(bound) if isinstance(bound, int) else bound for bound in node.args)
         with torch.no_grad():
             prepared: torch.export.ExportedProgram = self._prepare(captured, registry=registry)
         return prepared

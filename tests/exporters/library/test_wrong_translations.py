@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.usefixtures("own_registrations"),
     pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim arg"),
     pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8"),
+    pytest.mark.filterwarnings(r"ignore:var\(\). degrees of freedom is <= 0"),
     pytest.mark.filterwarnings("ignore::exporters.CaptureWarning"),  # some calls fix a size
     # Torch's, of its own LSTM: how it computes projections, and in torch.export.
     pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
@@ -234,6 +235,13 @@ CASES = {
         (LARGE,),
         (LARGE[:, :2],),
     ),
+    "sums of many beyond 53 bits": (lambda x: (x.sum(0), x.sum((0, 1))), (LARGE[:1, :1].expand(5, 6),), None),
+    "averages of windows": (
+        lambda x: torch.nn.functional.adaptive_avg_pool2d(x, (3, 2)),
+        (ramp(1, 2, 5, 7),),
+        (ramp(1, 2, 6, 9),),
+    ),
+    "quotients of float16": (lambda x: (x // 0.1, x % 0.1), (torch.linspace(0, 5, 41).half(),), None),
     "remainders and quotients of floats": (
         lambda x, y: (
             x % y,
@@ -302,6 +310,55 @@ CASES = {
         (ramp(3, 4).double() - 1,),
         (ramp(5, 4).double() - 1,),
     ),
+    "float64 functions": (
+        lambda x: (
+            *(x.tan(), x.atan(), x.sinh(), x.cosh(), x.asinh(), x.acos(), x.asin(), x.atanh()),
+            *((x * 1e-9).sinh() * 1e9, (x * 1e-9).atanh() * 1e9, (x * 1e-9).asinh() * 1e9),
+            *[getattr(torch.nn.functional, name)(x) for name in ("elu", "selu", "mish", "hardsigmoid", "hardswish")],
+            *(torch.nn.functional.elu(x, 0.3), torch.nn.functional.leaky_relu(x, 0.1), (x * 700).cosh()),
+            *(torch.nn.functional.softplus(x), torch.nn.functional.softplus(x, 0.3, 1)),
+        ),
+        (torch.tensor([-7.5, -1.01, -0.3, -0.0, 0.0, 1e-12, 0.5, 1.0, 4.2, INF, -INF, NAN]).double(),),
+        (torch.tensor([0.1, -2.0]).double(),),
+    ),
+    "numbers beyond float16": (
+        lambda x: (x * 1e5, x / 1e5, 2.0**16 * x, x * 1e30, x * INF, x / 1e-8, (x * 10) * 1e-6),
+        (torch.tensor([0.0, -0.0, 0.01, -3.0, INF]).half(),),
+        (torch.tensor([1.0]).half(),),
+    ),
+    "booleans": (
+        lambda x, y: (x + y, x.double().nonzero()),
+        (MASK, MASK.flip(0)),
+        (OTHER_MASK, OTHER_MASK.flip(0)),
+    ),
+    "deviations of nothing": (
+        lambda x, y: (
+            *(x.var(0), x.std(), torch.var_mean(x, 0, correction=0)[0], y.std(0), y.var(correction=0)),
+            *(torch.nn.functional.mse_loss(x, x), torch.nn.functional.mse_loss(x, x, reduction="sum")),
+        ),
+        (torch.zeros(0, 3), torch.tensor(2.0)),
+        None,
+    ),
+    "bounds of two types": (
+        lambda x, n: (x.clamp(-1, 0.5), x.clamp(0.5, 7), n.clamp(0.5, 3), n.clamp(1, 2.5)),
+        (ramp(3, 4) - 1, torch.tensor([3, -5, 1])),
+        (ramp(5, 4) - 1, torch.tensor([3, 2])),
+    ),
+    "jumps and logarithms of NaN": (
+        lambda x: (torch.heaviside(x, x + 2), torch.xlogy(x * 0, x), torch.xlogy(x, 3), torch.xlogy(0, x)),
+        (torch.tensor([NAN, 0.0, -0.0, 2.0, -INF]),),
+        (torch.tensor([1.0]),),
+    ),
+    "blocks of several types": (
+        lambda x, n: (torch.block_diag(x[0, 0].double(), x, n), torch.block_diag(n[0], n), torch.block_diag(x[:0], x)),
+        (ramp(3, 4), torch.tensor([3, -5, 1])),
+        (ramp(5, 4), torch.tensor([3, 2])),
+    ),
+    "sums of products of several types": (
+        lambda x, n: torch.einsum("...i,...i->...", n, x),
+        (ramp(4), torch.ones(3, 1, dtype=torch.int8)),
+        (ramp(5), torch.ones(3, 1, dtype=torch.int8)),
+    ),
     "directions of infinite vectors": (
         lambda x: torch.nn.functional.cosine_similarity(x, x + 1, -1),
         (torch.tensor([[1.0, INF], [1.0, 2.0]]),),
@@ -363,6 +420,7 @@ COMPLEX_CASES = {
         (torch.stack([WIDTHS, HEIGHTS], -1),),
         (torch.stack([WIDTHS, HEIGHTS], -1)[1:],),
     ),
+    "sum of one": (lambda x: (torch.view_as_complex(x).sum(), torch.view_as_complex(x)[0].sum()), (ramp(3, 2),), None),
     "stacks": (
         lambda x: [
             flat(stack([torch.view_as_complex(x), x[..., 0].double(), x[..., 0].int()]))
