@@ -78,7 +78,8 @@ def _angle(x: Parts) -> Any:
 
 def _exp(x: Parts) -> Parts:
     size = onnx_ops.Exp(x[0])
-    return _mul(size, onnx_ops.Cos(x[1])), _mul(size, onnx_ops.Sin(x[1]))
+    angle = _where(onnx_ops.Equal(size, like(0.0, x[0])), like(0.0, x[0]), x[1])  # 0 whatever the angle is
+    return _mul(size, onnx_ops.Cos(angle)), _mul(size, onnx_ops.Sin(angle))
 
 
 def _log(x: Parts) -> Parts:

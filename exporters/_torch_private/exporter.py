@@ -189,10 +189,8 @@ def _torchlib(**arguments: Any) -> Any:
 
 
 # ONNX Runtime has their nodes for float32 only, and torch decomposes them.
-_OF_FLOAT32 = {
-    getattr(torch.ops.aten, name).default
-    for name in ("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu")
-}
+_NAMES = ("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu")
+_OF_FLOAT32 = {getattr(torch.ops.aten, name).default for name in _NAMES}
 
 
 class RepeatedError(ExportError):

@@ -187,3 +187,18 @@ def test_a_checked_condition_is_listed_as_guarded():
     (decided,) = export(parity).decisions
     assert decided.guarded
     assert (decided.kind, decided.code) == ("size", "return x * 2 if x.shape[0] % 2 == 0 else -x")
+
+
+@pytest.mark.filterwarnings("ignore::exporters.CaptureWarning")
+def test_conditions_on_sizes_that_turn_out_to_be_equal_are_kept():
+    class Two(torch.nn.Module):
+        def forward(self, x, y):
+            return x.tensor_split(2)[1], x + y
+
+    sizes, example = {0: torch.export.Dim.AUTO}, (torch.ones(4), torch.ones(4))
+    program = exporters.export(Two().eval(), example, dynamic_shapes=(sizes, sizes), verbose=False)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    x = np.arange(6, dtype=np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x, "y": x})[0], x[3:])
+    with pytest.raises(Exception, match=r"expected Mod\(x.shape\[0\]"):
+        session.run(None, {"x": x[:5], "y": x[:5]})

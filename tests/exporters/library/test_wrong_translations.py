@@ -420,6 +420,7 @@ COMPLEX_CASES = {
         (torch.stack([WIDTHS, HEIGHTS], -1),),
         (torch.stack([WIDTHS, HEIGHTS], -1)[1:],),
     ),
+    "powers of infinity": (lambda x: torch.view_as_complex(x).exp(), (torch.tensor([[-INF, NAN], [-INF, INF]]),), None),
     "sum of one": (lambda x: (torch.view_as_complex(x).sum(), torch.view_as_complex(x)[0].sum()), (ramp(3, 2),), None),
     "stacks": (
         lambda x: [
