@@ -10,8 +10,8 @@ import onnx_ir
 import torch
 
 from .elementwise import atan2, is_negative
-from .table import lower_complex
-from .values import Pairs, cast, constant, dtype_of, join, like, named_dtype, onnx_ops, split
+from .table import lower, lower_complex
+from .values import Pairs, by_parts, cast, constant, dtype_of, join, like, named_dtype, onnx_ops, plain, split
 
 Parts = tuple[Any, Any]
 """The real and the imaginary parts of complex numbers."""
@@ -374,9 +374,13 @@ def _isclose(self: Any, other: Any, rtol: float = 1e-5, atol: float = 1e-8, equa
     return onnx_ops.Or(close, onnx_ops.And(_is_nan(self), _is_nan(other))) if equal_nan else close
 
 
+@lower("aten::nan_to_num", replaces=True)
 @lower_complex("aten::nan_to_num")
 def _nan_to_num(self: Any, nan: float | None = None, posinf: float | None = None, neginf: float | None = None) -> Any:
-    largest = torch.finfo(dtype_of(self.value)).max
+    # torch's exporter takes float64 beyond float32 for infinite.
+    if not dtype_of(plain(self)).is_floating_point:
+        return onnx_ops.Identity(self)
+    largest = torch.finfo(dtype_of(plain(self))).max
     above, below = largest if posinf is None else posinf, -largest if neginf is None else neginf
 
     def finite(x: Any) -> Any:
@@ -384,7 +388,7 @@ def _nan_to_num(self: Any, nan: float | None = None, posinf: float | None = None
         x = _where(onnx_ops.Equal(x, like(math.inf, x)), like(float(above), x), x)
         return _where(onnx_ops.Equal(x, like(-math.inf, x)), like(float(below), x), x)
 
-    return join(*map(finite, split(self)))
+    return by_parts(finite, self)
 
 
 def truth(value: Any) -> Any:

@@ -54,11 +54,11 @@ for _name, _number in {"zeros": 0, "ones": 1, "full": 0}.items():
 
 
 @lower("aten::scalar_tensor", replaces=True)
-def _scalar_tensor(s: Any, *, dtype: Any = None, **_: Any) -> Any:
+def _scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     if isinstance(s, onnx_ir.Value):
         return NotImplemented
-    if dtype == onnx_ir.DataType.FLOAT16:
-        result = typed_constant(s, torch.float16)
+    if dtype == onnx_ir.DataType.FLOAT16 and device is None:  # a number in a call, and no call of scalar_tensor
+        result = typed_constant(torch.tensor(s).half().item(), torch.float16)
         result.meta["number"] = s  # with which torch computes, before it rounds
         return result
     return _filled(0)(size=(), fill_value=s, dtype=dtype)

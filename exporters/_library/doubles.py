@@ -1,4 +1,4 @@
-"""Lowering of functions of float64 numbers that ONNX Runtime computes only for float32."""
+"""Lowering of functions of float64 numbers that torch's exporter, or ONNX Runtime, computes only for float32."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sinh": lambda self: onnx_ops.Mul(onnx_ops.Tanh(self), hyperbolic(self)[1]),
     "cosh": lambda self: hyperbolic(self)[1],
     "asinh": asinh_of_real,
+    "isinf": onnx_ops.IsInf,
     "atanh": lambda self: asinh_of_real(_doubled(onnx_ops.Div(self, _other_leg(self)))),
 }
 

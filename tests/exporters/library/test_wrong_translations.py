@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.usefixtures("own_registrations"),
     pytest.mark.filterwarnings("ignore:Using torch.cross without specifying the dim arg"),
     pytest.mark.filterwarnings("ignore:indexing with dtype torch.uint8"),
-    pytest.mark.filterwarnings(r"ignore:var\(\). degrees of freedom is <= 0"),
+    pytest.mark.filterwarnings(r"ignore:\w+\(\). degrees of freedom is <= 0"),
     pytest.mark.filterwarnings("ignore::exporters.CaptureWarning"),  # some calls fix a size
     # Torch's, of its own LSTM: how it computes projections, and in torch.export.
     pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
@@ -309,6 +309,11 @@ CASES = {
         ),
         (ramp(3, 4).double() - 1,),
         (ramp(5, 4).double() - 1,),
+    ),
+    "finite float64": (
+        lambda x: (x.nan_to_num(), x.isinf(), x.half().nan_to_num(), x.nan_to_num(0), x.isnan().int().nan_to_num()),
+        (torch.tensor([1e120, -1e120, NAN, INF, -INF, 1.5], dtype=torch.float64),),
+        None,
     ),
     "float64 functions": (
         lambda x: (
