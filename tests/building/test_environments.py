@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -75,6 +76,22 @@ def test_libraries_for_other_machines_are_linked(tmp_path: Path, target: str, su
     assert path.read_bytes().startswith(magic)
     assert report.target == target
     assert b"RegisterCustomOps" in path.read_bytes()
+
+
+def test_a_library_for_macos_is_signed_and_runs_from_version_11_on(tmp_path: Path) -> None:
+    pytest.importorskip("ziglang", reason="tests of other machines are left out: the wheel ziglang is not installed")
+    path = tmp_path / "lib.dylib"
+    pyops.build(path, examples=[PAIRS], target="macos-arm64")
+    data = path.read_bytes()
+    kind, _, filetype, count = struct.unpack_from("<4I", data, 4)
+    commands, offset = {}, 32
+    for _ in range(count):
+        command, size = struct.unpack_from("<2I", data, offset)
+        commands[command & 0xFF] = data[offset : offset + size]
+        offset += size
+    assert (kind, filetype) == (0x0100000C, 6)  # CPU_TYPE_ARM64, MH_DYLIB
+    assert 0x1D in commands  # LC_CODE_SIGNATURE
+    assert struct.unpack_from("<2I", commands[0x32], 8) == (1, 11 << 16)  # LC_BUILD_VERSION: macOS, and the oldest
 
 
 def test_zig_links_for_an_old_glibc(tmp_path: Path) -> None:
