@@ -38,7 +38,7 @@ def how_tested(system: str, machine: str, python: str) -> str:
     for row in SYSTEMS:
         if row[:3] == (system, machine, python):
             return f"tested ({row.engine}; {row.how}; {row.day})"
-    return "not tested"
+    return "not tested; pyops doctor --selftest tries it here"
 
 
 def is_tested(package: str, version: str) -> bool:

@@ -153,8 +153,8 @@ def test_doctor_says_how_this_system_was_tested(monkeypatch: pytest.MonkeyPatch)
         found.append(pyops._cli.doctor.examine().system)
     assert found == [
         "Linux on x86_64, with Python 3.14: tested (native; machine; 2026-11-26)",
-        "Linux on x86_64, with Python 3.99: not tested",
-        "Plan 9 on x86_64, with Python 3.14: not tested",
+        "Linux on x86_64, with Python 3.99: not tested; pyops doctor --selftest tries it here",
+        "Plan 9 on x86_64, with Python 3.14: not tested; pyops doctor --selftest tries it here",
     ]
 
 
