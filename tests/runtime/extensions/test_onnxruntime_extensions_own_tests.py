@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 pytest.importorskip("onnxruntime_extensions")
 
 from pyops import PyCustomOpDef, get_library_path, onnx_op  # isort: skip
+from tests.helpers.systems import needs_posix
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
 pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
@@ -218,6 +219,7 @@ def test_a_domain_of_ones_own():
     assert y.tolist() == [11, 12]
 
 
+@needs_posix
 def test_all_of_this_passes_with_the_import_line_that_was_there_before(tmp_path):
     text = Path(__file__).read_text()
     before = re.sub(r"^from pyops import (.*?)  #", r"from onnxruntime_extensions import \1  #", text, flags=re.M)
