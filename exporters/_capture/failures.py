@@ -12,7 +12,7 @@ from .._torch_private.operators import HigherOrderOperator, OpOverload, qualifie
 from ..errors import CaptureError, ExportError, causes
 from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, source_line, spell_place
 
-_LONGEST = 300
+_LONGEST, _MOST_PLACES = 300, 5
 
 _AUTO = 'capture="auto" fixes such values to those of the example arguments, and lists them in program.decisions'
 _REGISTER = (
@@ -119,6 +119,9 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
     hints = [hint for mark, hint in _HINTS.items() if mark in str(root) or any(mark in name for name in passed)]
     what = "torch.export cannot capture the model" if capture == "export" else "the model cannot be traced"
     cause = explained or summary(root)
+    if _SIZES in hints:
+        places = next((item.places for item in errors if isinstance(item, UncapturedError)), ())
+        hints += [f"it asks for sizes here: {'; '.join(map(spell_place, places[:_MOST_PLACES]))}"] if places else []
     if capture == "export" and any(mark in cause for mark in _BY_VALUES):
         hints.append(_AUTO)
     failure = CaptureError("\n  ".join([f"{what}{' at ' if place[0] else ''}{spell_place(place)}", cause, *hints]))

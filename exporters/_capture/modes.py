@@ -186,6 +186,7 @@ def _by_torch(example: Example, strategies: tuple[Strategy, ...] = ("NonStrict",
             with intercepted(replacing and strategy != "Strict") as mode, recorded_conditions() as asked:
                 program = by_strategy(strategy, *example.of_torch, example.verbose)
         except UncapturedError as error:
+            error.places = tuple(dict.fromkeys(condition.place for condition in asked))
             failure = failure or error
             continue
         if mode.unanswered:

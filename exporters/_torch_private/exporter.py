@@ -40,7 +40,15 @@ Strategy = Literal["NonStrict", "Strict", "DraftExport"]
 
 
 class UncapturedError(Exception):
-    """A way of capturing failed; the cause is what torch or the model's code raised."""
+    """A way of capturing failed; the cause is what torch or the model's code raised.
+
+    Attributes
+    ----------
+    places : tuple of (str, int)
+        The lines that asked for sizes until then.
+    """
+
+    places: tuple[tuple[str, int], ...] = ()
 
 
 def by_strategy(

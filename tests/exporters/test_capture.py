@@ -680,6 +680,18 @@ def test_a_size_that_the_model_fixes(model):
     assert 'capture="auto"' not in str(caught.value)
 
 
+def test_the_lines_that_ask_for_a_size_that_the_model_fixes(model):
+    def forward(x):
+        count = 0
+        while count < x.shape[0]:
+            count += 1
+        return x + count
+
+    message = r"fixes that size(.|\n)*asks for sizes here: .*test_capture.py:\d+: while count < x.shape\[0\]:"
+    with pytest.raises(ExportError, match=message):
+        exporters.export(model(forward), (X,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), verbose=False)
+
+
 class Held:
     def __init__(self, x: torch.Tensor) -> None:
         self.items = [x]
