@@ -77,7 +77,7 @@ while True:
     except GeneratorExit:
         raise
     except (RecursionError, MemoryError) as caught:
-        errors = errors or (caught,)
+        errors, attempts = errors or (caught,), attempts and {most}
     except BaseException as caught:
         errors += (caught,)
 """
@@ -85,7 +85,7 @@ _CALL = f"""
 while True:
     if errors:
         answer = None
-        if attempts < {_LEVELS}:
+        if attempts < {_LEVELS}:  # one attempt is enough where there is no room for calls
             attempts += 1
             # And the spares. An exception at the first instruction leaves is_taken False: this generator then serves no
             # other call, and is replaced here.
@@ -113,7 +113,7 @@ while True:
 _SERVE = """
 def _serve(target, reporter, spares, pool, fill):
     report, slots = functools.partial(_report, reporter), reporter.slots
-    errors, attempts, is_taken, answer, call = (), 0, True, None, None
+    errors, attempts, is_taken, answer, call = (), 0, False, None, None
     own = yield
 {levels}
 """
@@ -132,7 +132,7 @@ def _report(reporter: Any, errors: Sequence[BaseException], call: Any) -> Any:
 
 
 def _nested(levels: int) -> str:
-    return _LEVEL.format(inner=indent(_nested(levels - 1), " " * 8)) if levels else _CALL
+    return _LEVEL.format(inner=indent(_nested(levels - 1), " " * 8), most=_LEVELS) if levels else _CALL
 
 
 _names: dict[str, Any] = {"__name__": __name__, "functools": functools, "_report": _report}
@@ -197,7 +197,8 @@ class Guard:
             generator = _serve(self._target, self._reporter, self._spares, pool, self._fill)
             next(generator)
             generator.send(generator.send)
-            pool.rotate(-1)  # to the end from which C code takes
+            # Here, and not by itself: near the recursion limit, it would try for ever.
+            pool.append(generator.send)
 
 
 def packing(callback: Any, count: int) -> Callable[..., Any]:
