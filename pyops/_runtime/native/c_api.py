@@ -158,7 +158,11 @@ class Api:
 
     def status(self, message: str) -> int:
         """Create an ``OrtStatus*`` with a message; ONNX Runtime takes ownership."""
-        created: int = self.CreateStatus(ORT_FAIL, message.replace("\0", "\\0").encode(errors="replace"))
+        text = message.replace("\0", "\\0").encode(errors="replace")
+        try:
+            created: int = self.CreateStatus(ORT_FAIL, text)
+        except ctypes.ArgumentError as error:  # what ctypes makes of a RecursionError
+            raise RecursionError(str(error)) from None
         return created
 
 
