@@ -260,7 +260,7 @@ def results_copied_twice(patch: pytest.MonkeyPatch) -> None:
 
 @fault(OUT)
 def out_not_passed(patch: pytest.MonkeyPatch) -> None:
-    after(patch, Node, "__init__", lambda none, node, *_: setattr(node, "_takes_buffers", False))
+    after(patch, Node, "__init__", lambda none, node, *_: setattr(node, "takes_buffers", False))
 
 
 @fault("test_outputs_in_the_memory_of_other_outputs")
