@@ -154,11 +154,13 @@ class KernelNode:
             The output shapes that the shape function gave.
         """
         workspace = self._workspaces.pop() if self._workspaces else self._new_workspace()
-        passed = objects.copy()
-        objects.clear()
+        passed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
         try:
+            # Here, since an interrupt may come after each call, and arrays that the kernel keeps must then be detached.
+            passed += objects
+            objects.clear()
             if outcome == RAISED:
                 raise passed.pop()
             if outcome == RETURNED:
