@@ -61,6 +61,7 @@ docs/coverage
 docs/models
 docs/node_tests
 docs/benchmarks
+docs/gpu
 CHANGELOG
 SECURITY
 ```

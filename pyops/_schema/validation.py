@@ -276,7 +276,7 @@ def _check_output(signature: Signature, index: int, dtype: DType | None, value: 
     if dtype is None:  # one of several possible types
         row = element_type(value.dtype) if isinstance(getattr(value, "dtype", None), np.dtype) else None
         dtype = row.dtype if row and row.dtype in output.type.dtypes else output.type.dtypes[0]
-    if type(value) is np.ndarray and value.dtype == dtype and dtype is not STRING:
+    if (type(value) is np.ndarray or is_cupy(value)) and value.dtype == dtype and dtype is not STRING:
         return value
     declared = f"{signature.qualified_name}: {output.name!r} is declared {dtype_name(dtype)}"
     if is_masked(value):

@@ -2,7 +2,8 @@
 
 Runs the tests marked ``gpu``, traces what a run does on the GPU, and measures CUDA kernels against ONNX Runtime's
 own operators, alone and under CUDA graphs. Inputs and outputs lie on the GPU; each figure is the median over rounds
-in which all contestants take turns, divided by that of ONNX Runtime. Torch and onnxruntime-extensions need not be
+in which all contestants take turns, divided by that of ONNX Runtime. The kernel alone is CuPy's part: the same function
+on CuPy arrays, without a session, and the wait for its end. Torch and onnxruntime-extensions need not be
 installed; without torch nothing is traced.
 
 With ``--rehearse`` the same happens without a GPU, on a CUDA runtime over host memory: all of it but the figures, which
@@ -277,8 +278,8 @@ def contests(sizes: Sequence[int], graph: bool) -> Callable[[], tuple[list[str],
         from pyops._cli.commands import medians
 
         title = "## Under CUDA graph replay" if graph else "## Against ONNX Runtime's own operators"
-        header = "| | elements | ONNX Runtime | pyops | allowed | NumPy kernel, between copies |"
-        lines, failed = [title, "", header, "|---|---|---|---|---|---|"], False
+        header = "| | elements | ONNX Runtime | pyops | allowed | the kernel alone | NumPy kernel, between copies |"
+        lines, failed = [title, "", header, "|---|---|---|---|---|---|---|"], False
         for contest in CONTESTS:
             for size in sizes:
                 with warnings.catch_warnings(action="ignore"), cleaned():
@@ -289,8 +290,9 @@ def contests(sizes: Sequence[int], graph: bool) -> Callable[[], tuple[list[str],
                 exceeded = limit is not None and ratio > limit and not runtime.is_loaded()
                 failed |= exceeded
                 allowed = "-" if limit is None else f"{limit:.2f}{' EXCEEDED' if exceeded else ''}"
-                numpy = f"{measured['NumPy'] / base:.2f}" if "NumPy" in measured else "-"
-                lines.append(f"| {contest.name} | {size:,} | {base * 1e6:.1f} µs | {ratio:.2f} | {allowed} | {numpy} |")
+                others = (f"{measured[name] / base:.2f}" if name in measured else "-" for name in ("kernel", "NumPy"))
+                cells = contest.name, f"{size:,}", f"{base * 1e6:.1f} µs", f"{ratio:.2f}", allowed, *others
+                lines.append(f"| {' | '.join(cells)} |")
         return lines, failed
 
     return section
@@ -329,7 +331,25 @@ def calls(contest: Contest, size: int, graph: bool) -> dict[str, Callable[[], ob
     for name, result in results.items():
         tolerance = 1e-3 if contest.dtype is np.float16 else 1e-5
         np.testing.assert_allclose(result.numpy().astype(np.float64), expected, rtol=tolerance, atol=1e-6, err_msg=name)
+    if not graph:
+        made["kernel"] = kernel_alone(contest.ours, x)
     return made
+
+
+def kernel_alone(qualified: str, x: np.ndarray[Any, Any]) -> Callable[[], object]:
+    """A call of an op's CUDA kernel without ONNX Runtime, which waits for the GPU as a run does."""
+    import cupy
+
+    from tests.gpu import gpu_ops
+
+    kernel = next(op for op in gpu_ops.MEASURED if op.signature.qualified_name == qualified).kernels["cuda"]
+    given, out = cupy.asarray(x), cupy.empty_like(x)
+
+    def call() -> None:
+        kernel(given, out=out)
+        cupy.cuda.get_current_stream().synchronize()
+
+    return call
 
 
 if __name__ == "__main__":
