@@ -179,11 +179,13 @@ def _block_diag(tensors: Sequence[Any]) -> Any:
     blocks = promote(*tensors)
     blocks = [x if len(x.shape) == 2 else onnx_ops.Unsqueeze(x, constant([0, 1][: 2 - len(x.shape)])) for x in blocks]
 
-    def block(x: Any, y: Any) -> Any:
+    def block(row: int, column: int) -> Any:
+        x, y = blocks[row], blocks[column]
         shape = onnx_ops.Concat(onnx_ops.Shape(x, end=1), onnx_ops.Shape(y, start=1), axis=0)
-        return x if x is y else onnx_ops.Expand(like(0, x), shape)
+        return x if row == column else onnx_ops.Expand(like(0, x), shape)
 
-    return onnx_ops.Concat(*(onnx_ops.Concat(*(block(x, y) for y in blocks), axis=1) for x in blocks), axis=0)
+    places = range(len(blocks))
+    return onnx_ops.Concat(*(onnx_ops.Concat(*(block(i, j) for j in places), axis=1) for i in places), axis=0)
 
 
 @lower("aten::searchsorted.Tensor")

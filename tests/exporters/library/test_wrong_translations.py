@@ -355,7 +355,11 @@ CASES = {
         (torch.tensor([1.0]),),
     ),
     "blocks of several types": (
-        lambda x, n: (torch.block_diag(x[0, 0].double(), x, n), torch.block_diag(n[0], n), torch.block_diag(x[:0], x)),
+        lambda x, n: (
+            torch.block_diag(x[0, 0].double(), x, n),
+            torch.block_diag(n[0], n, n),
+            torch.block_diag(x[:0], x),
+        ),
         (ramp(3, 4), torch.tensor([3, -5, 1])),
         (ramp(5, 4), torch.tensor([3, 2])),
     ),
