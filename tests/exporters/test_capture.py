@@ -474,6 +474,15 @@ def test_parts_of_a_dynamic_size(model):
     assert exporters.verify(module, program=program, samples=[(torch.rand(size),) for size in (7, 8, 9, 12)]).ok
 
 
+def test_an_order_of_products_fixes_no_size(model):
+    assert torch.backends.opt_einsum.is_available()
+    module = model(lambda x: torch.einsum("bi,bj,bk->ijk", x, x.cos(), x.sin()))
+    program = exporters.export(module, (X,), verbose=False, dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    assert program.decisions == ()
+    np.testing.assert_allclose(program(X[:1])[0], module(X[:1]), rtol=1e-5)
+    assert torch.backends.opt_einsum.enabled
+
+
 def test_a_floor_of_a_size_is_the_greatest_number_that_is_not_larger(model):
     module, sizes = model(lambda x: torch.ones(-(-x.shape[0] // 2))), ({0: torch.export.Dim.DYNAMIC},)
     program = exporters.export(module, (torch.ones(7),), dynamic_shapes=sizes)

@@ -82,6 +82,11 @@ def twice(x):
     return torch.autograd.grad(gradient.pow(2).sum(), x)[0]
 
 
+def through_a_factorization(x):
+    x = x.detach().requires_grad_()
+    return torch.autograd.grad(torch.linalg.cholesky(x @ x.T + torch.eye(2)).sum(), x)[0]
+
+
 FUNCTIONS = {
     "rows": torch.vmap(torch.func.jacrev(lambda x: x.tanh().cumsum(0))),
     "forward mode": torch.func.jacfwd(lambda x: x.sin().sum(0)),
@@ -91,6 +96,7 @@ FUNCTIONS = {
     "jacobian": (lambda x: torch.autograd.functional.jacobian(lambda y: y.tanh().sum(0), x)),
     "backward": (backward),
     "twice": (twice),
+    "factorization": (through_a_factorization),
 }
 
 
