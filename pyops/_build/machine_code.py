@@ -101,7 +101,7 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
     assert isinstance(kernel, CompiledKernel)
     arrays = [None if item is None else np.empty((0,) * item[1], item[0]) for item in use.inputs]
     dtypes = kernel.output_dtypes(arrays)
-    if lacking := kernel.lacking(arrays, use.attributes, dtypes):
+    if lacking := kernel.lacking([*(item and item[0] for item in use.inputs), *dtypes], use.attributes):
         raise CompileError(f"numba lacks {lacking}")
     given, _ = specialize(signature, None, arrays, use.attributes, dtypes, len(dtypes), None)
     specialization, warnings, shapes = given, [], None

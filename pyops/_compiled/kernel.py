@@ -89,10 +89,7 @@ class CompiledKernel:
         """Call the compiled kernel, or the plain one if it has no compiled form for these types."""
         out = attributes.pop("out", None)
         dtypes = self.output_dtypes(inputs)
-        lacking = self.lacking(inputs, attributes, dtypes)
-        if lacking is not None:
-            self._warn(f"has no compiled form for {lacking}, which numba lacks; the plain kernel runs instead")
-        elif self._compile_call(inputs, attributes, dtypes, out):
+        if self._compile_call(inputs, attributes, dtypes, out):
             arguments = self._arguments(inputs, attributes, dtypes, out)
             results = self._callable(dtypes, out is not None).call(*arguments)
             if self.result_type is not None:
@@ -105,12 +102,10 @@ class CompiledKernel:
         dtypes = validation.output_dtypes(self.signature, [None if array is None else array.dtype for array in inputs])
         return tuple(dtype for dtype in dtypes if dtype is not None)
 
-    def lacking(self, inputs: Sequence[Any], attributes: Mapping[str, Any], dtypes: Sequence[DType]) -> str | None:
-        """Return the name of the first element type among these that cannot be compiled, or None."""
-        arrays = [*inputs, *(value for value in attributes.values() if isinstance(value, np.ndarray))]
-        used = [*(array.dtype for array in arrays if array is not None), *dtypes]
-        lacking = (dtype for dtype in used if dtype not in COMPILABLE)
-        return next(map(dtype_name, lacking), None)
+    def lacking(self, dtypes: Sequence[DType | None], attributes: Mapping[str, Any]) -> str | None:
+        """Return the name of the first element type, of these and the attributes', that cannot be compiled, or None."""
+        used = [*dtypes, *(value.dtype for value in attributes.values() if isinstance(value, np.ndarray))]
+        return next((dtype_name(dtype) for dtype in used if dtype is not None and dtype not in COMPILABLE), None)
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> tuple[int, int] | None:
         """Return the result of `machine_code` for a specialization; None if the plain kernel must run instead."""
@@ -150,10 +145,14 @@ class CompiledKernel:
         key = _key(inputs, attributes, dtypes, out is not None)
         if self._is_compiled.get(key):
             return True
-        from numba import typeof
-
         with self._lock:
+            given = [None if array is None else array.dtype for array in inputs]
+            if lacking := self.lacking([*given, *dtypes], attributes):
+                self._warn(f"has no compiled form for {lacking}, which numba lacks; the plain kernel runs instead")
+                self._is_compiled[key] = False
             if key not in self._is_compiled:
+                from numba import typeof
+
                 inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
                 kinds = typeof(inputs), typeof(values), typeof(outs)
                 try:
@@ -179,11 +178,9 @@ class CompiledKernel:
         self._warn(f"{text}; the plain kernel runs instead. {reason}")
 
     def _warn(self, text: str) -> None:
-        with self._lock:
-            if text in self._warned:
-                return
+        if text not in self._warned:
             self._warned.add(text)
-        warn(f"{self.signature.qualified_name} {text}", CompileWarning)
+            warn(f"{self.signature.qualified_name} {text}", CompileWarning)
 
 
 def make(
@@ -246,7 +243,7 @@ def compile_kernel(
         raise DeclarationError(f'{name} has no kernel to compile; declare it with @onnx_op("{name}", compile=True)')
     arrays, values = validation.split_arguments(signature, inputs, attributes)
     dtypes = kernel.output_dtypes(arrays)
-    if kernel.lacking(arrays, values, dtypes) is None and kernel._compile_call(arrays, values, dtypes, None):
+    if kernel._compile_call(arrays, values, dtypes, None):
         shapes = None if output_shapes is None else output_shapes(arrays, values)
         found, _ = specialization.specialize(signature, kernel.cores, arrays, values, dtypes, len(dtypes), shapes)
         kernel.entry(found, values)

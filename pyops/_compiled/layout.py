@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from .specialization import AttributeWords
-
 # The words of a tensor that ONNX Runtime gives.
 TENSOR_WORDS = 5
 VALUE, TYPE, DIMS, RANK, DATA = range(TENSOR_WORDS)
@@ -92,12 +90,3 @@ def address_of(memory: Words) -> int:
     """Return the address of an array of words."""
     address: int = memory.ctypes.data
     return address
-
-
-class Record:
-    """The machine code of one specialization, which other machine code finds by its `address`."""
-
-    def __init__(self, entry: int, part: int, attributes: AttributeWords) -> None:
-        self._attributes = attributes
-        self._memory = words(entry, part, address_of(attributes.memory))
-        self.address = address_of(self._memory)

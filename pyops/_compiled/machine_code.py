@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from types import CellType, FunctionType, ModuleType
@@ -223,25 +222,16 @@ def machine_code(name: str, kernel: CallableKernel, specialization: Specializati
         codes["part_body"] = entry.Writer(specialization).part()
         names["part_body"] = numba.njit(**INNER)(define("part_body", codes["part_body"], names))
     names["body"] = numba.njit(**INNER)(define("body", codes["body"], names))
-    made_from = (*kernel.made_from, *codes.values())
-    make = functools.partial(_callback, label=name, names=names, made_from=made_from, is_current=kernel.is_current)
-    part = make("part", entry.PART, 2) if "part_body" in names else 0
-    return make("entry", entry.entry_code(specialization), 5), part
 
+    def callback(kind: str, code: str, parameters: int) -> int:
+        """Compile code to a C function of words that returns a word; return its address."""
+        signature = ((types.intp,) * parameters, types.intp)
+        made = CFunc(define(kind, code, names), signature, locals={}, options={"nopython": True})
+        made_from = (*kernel.made_from, *codes.values())
+        use_cache(made, f"{name} for sessions ({kind})", code, *made_from, is_current=kernel.is_current)
+        made.compile()
+        _kept.append(made)
+        return made.address or 0
 
-def _callback(
-    name: str,
-    code: str,
-    parameters: int,
-    label: str,
-    names: dict[str, Any],
-    made_from: tuple[str | None, ...],
-    is_current: Callable[[], bool],
-) -> int:
-    """Compile code to a C function of words that returns a word; return its address."""
-    signature = ((types.intp,) * parameters, types.intp)
-    made = CFunc(define(name, code, names), signature, locals={}, options={"nopython": True})
-    use_cache(made, f"{label} for sessions ({name})", code, *made_from, is_current=is_current)
-    made.compile()
-    _kept.append(made)
-    return made.address or 0
+    part = callback("part", entry.PART, 2) if "part_body" in names else 0
+    return callback("entry", entry.entry_code(specialization), 5), part

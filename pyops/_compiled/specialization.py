@@ -11,6 +11,7 @@ import numpy as np
 
 from .._schema.dtypes import DType
 from .._schema.signature import Signature
+from .._schema.validation import Shapes
 from ..errors import DeclarationError
 
 _GROUP = r"\(\s*(?:\w+\s*(?:,\s*\w+\s*)*)?\)"
@@ -150,7 +151,7 @@ def specialize(
     attributes: Mapping[str, Any],
     outputs: Sequence[DType],
     used: int,
-    shapes: Sequence[tuple[int | None, ...]] | None,
+    shapes: Shapes | None,
 ) -> tuple[Specialization, AttributeWords]:
     """Return the specialization for a node's call, and the node's attributes as words for it.
 
@@ -162,7 +163,7 @@ def specialize(
         The inputs of the call.
     outputs : sequence of dtype
         The dtypes of the kernel's outputs, of which the model uses the first `used`.
-    shapes : sequence of tuple or None
+    shapes : Shapes or None
         The shapes from the shape function, if there is one; a size known only at run time is None.
     """
     tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]

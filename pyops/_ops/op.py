@@ -472,6 +472,7 @@ def compute(
     attributes: Mapping[str, Any],
     device_type: str = "cpu",
     state: Callable[[AnyOp, Mapping[str, Any]], Any] = make_state,
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> tuple[Any, ...]:
     """Run an op's kernel, and validate its outputs against the declaration and the shape function.
 
@@ -483,6 +484,8 @@ def compute(
         As returned by `Signature.convert_attributes`.
     state : callable
         Returns the state for these attributes: `make_state`, or an instance of `States`.
+    wrap : callable, optional
+        Gets the kernel, and returns what to call in its place.
 
     Returns
     -------
@@ -494,7 +497,8 @@ def compute(
     PyopsError
         As listed at `Op.__call__`.
     """
-    function = with_state(op, kernel_of(op, device_type), attributes, state)
+    kernel = kernel_of(op, device_type)
+    function = with_state(op, wrap(kernel) if wrap else kernel, attributes, state)
     if device_type == "cuda":
         check_given(op.signature, arrays, op.host_inputs)
         function = returning_cupy(op.signature, function)

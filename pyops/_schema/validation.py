@@ -16,6 +16,9 @@ from .dtypes import STRING, DType, describe, dtype_name, element_type, holds_str
 from .node import explain_read_only
 from .signature import Input, Signature
 
+Shapes = Sequence[tuple[int | None, ...]]
+"""Output shapes; a size that is known only after the kernel has run is None."""
+
 
 def split_arguments(
     signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -242,14 +245,12 @@ def output_count_error(signature: Signature, outputs: Sequence[Any], count: int)
     )
 
 
-def check_shapes(
-    signature: Signature, shapes: Sequence[tuple[int | None, ...]], outputs: Sequence[Any], inputs: Sequence[Any]
-) -> None:
+def check_shapes(signature: Signature, shapes: Shapes, outputs: Sequence[Any], inputs: Sequence[Any]) -> None:
     """Raise if the shapes of outputs differ from those that the op's shape function returned.
 
     Parameters
     ----------
-    shapes : sequence of tuple of int or None
+    shapes : Shapes
         One per output; None allows any size.
 
     Raises

@@ -6,7 +6,6 @@ under that key.
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import onnxruntime
 
 from ..._locks import RLock, TryLock
-from ..._ops.op import AnyOp, Op
+from ..._ops.op import AnyOp
 from ..._tables import Part, Shown
 from ...errors import PyopsError
 
@@ -40,8 +39,6 @@ class NodeProfile:
         Time in the kernel.
     around_seconds : float
         Overhead around the kernel: wrapping tensors as arrays, checks, copying results.
-    kernel : callable
-        Returns a timed version of a kernel.
     """
 
     def __init__(self, name: str, op: AnyOp) -> None:
@@ -53,8 +50,6 @@ class NodeProfile:
         self._lock = RLock()
         # Of the call that is running in this thread: the nanoseconds that its kernel took.
         self._running = threading.local()
-        # Cached, so that one kernel always gives the same timed kernel (engines compare kernels by identity).
-        self.kernel = functools.cache(self._timed)
 
     def _row(self) -> list[str]:
         totals = self.kernel_seconds, self.around_seconds
@@ -74,7 +69,9 @@ class NodeProfile:
                 self.kernel_seconds += kernel / 1e9
                 self.around_seconds += (whole - kernel) / 1e9
 
-    def _timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a version of a kernel that adds the time it takes."""
+
         def timed(*inputs: Any, **attributes: Any) -> Any:
             began = perf_counter_ns()
             try:
@@ -84,21 +81,6 @@ class NodeProfile:
                 self._running.kernel = perf_counter_ns() - began
 
         return timed
-
-
-class TimedOp(Op[..., Any]):
-    """A view of an op whose kernels are timed; everything else is shared with the op."""
-
-    __slots__ = ("_clock",)
-
-    def __init__(self, op: AnyOp, clock: NodeProfile) -> None:
-        self.__dict__ = op.__dict__
-        self._clock = clock
-
-    @property
-    def kernels(self) -> dict[str, Callable[..., Any]]:  # type: ignore[override] # only read
-        """Return the op's kernels, timed, by device type."""
-        return {device: self._clock.kernel(function) for device, function in self.__dict__["kernels"].items()}
 
 
 class Nodes(Generic[Key]):

@@ -28,7 +28,7 @@ from ..._schema.attribute import AttributeKind
 from ..._schema.dtypes import STRING
 from ..._schema.node import add_note, describe_node, linked_attributes, read_attributes
 from ...errors import EngineError, InputError, OutputError, PyopsError
-from ..calls.timing import NodeProfile, Nodes, TimedOp
+from ..calls.timing import NodeProfile, Nodes
 from . import hook, registry
 
 
@@ -39,11 +39,14 @@ class Node(NamedTuple):
     ----------
     attributes : mapping or None
         None in sessions other than pyops', where they come with each call, as texts.
+    clock : NodeProfile or None
+        What times the kernel.
     """
 
     name: str
     op: AnyOp
     attributes: Mapping[str, Any] | None
+    clock: NodeProfile | None = None
 
     def compute(self, call: hook.HookCall) -> hook.Answer:
         """Return the outputs of the node's op, in the form that onnxruntime-extensions expects."""
@@ -52,7 +55,8 @@ class Node(NamedTuple):
             if attributes is None:
                 attributes = {a.name: _PARSERS[a.kind](call.attributes[a.name]) for a in signature.attributes}
             result: list[Any] = [0]
-            outputs = compute_op(self.op, call.inputs, signature.convert_attributes(attributes))
+            wrap = None if self.clock is None else self.clock.timed
+            outputs = compute_op(self.op, call.inputs, signature.convert_attributes(attributes), wrap=wrap)
             for item, array in zip(signature.outputs, outputs, strict=True):
                 flat: Any = array.ravel()
                 if array.dtype is STRING:
@@ -65,7 +69,7 @@ class Node(NamedTuple):
 
     def timed(self, clock: NodeProfile) -> Callable[[hook.HookCall], hook.Answer]:
         """Return a function that computes and times the node."""
-        return functools.partial(clock.call, self._replace(op=TimedOp(self.op, clock)).compute)
+        return functools.partial(clock.call, self._replace(clock=clock).compute)
 
 
 _PARSERS: dict[AttributeKind, Callable[[str], Any]] = {AttributeKind.INT: int, AttributeKind.STRING: str}

@@ -95,12 +95,14 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 }
 
 
-# The functions with which machine code reads inputs and allocates outputs, in the order of its words.
-TENSOR_FUNCTIONS = (
+# The functions that machine code calls, in the order of its words.
+MACHINE_CODE_FUNCTIONS = (
     "KernelContext_GetInput",
     "KernelContext_GetOutput",
     "GetTensorElementTypeAndShapeDataReference",
     "GetTensorMutableData",
+    "ReleaseStatus",
+    "KernelContext_ParallelFor",
 )
 
 

@@ -12,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ..._compiled.layout import RAISED, RETURNED
+from ..._compiled.layout import DELIVERED, FAILED, RETURNED
 from ..._ops.op import AnyOp, output_shapes
 from ..._ops.state import make_state
 from ..._schema import validation
 from ..._schema.dtypes import DType, is_viewable
 from ..._schema.node import add_note, describe_node, explain_read_only
+from ..._schema.validation import Shapes
 from ..calls import exceptions
-from ..calls.timing import NodeProfile, TimedOp
+from ..calls.timing import NodeProfile
 from .borrowed import CallingThread, counts_references, detach, extra_references, has_arena, is_borrowed, warn_kept
 from .c_api import Api
 from .hosted_op import HostedOp
@@ -61,6 +62,7 @@ class KernelNode:
     """
 
     device_type = "cpu"
+    _clock: NodeProfile | None = None
     # The module whose arrays the kernel takes and returns.
     _array_module: Any = np
 
@@ -86,17 +88,13 @@ class KernelNode:
         self._only_dtype = node.output_dtypes[0] if single and is_viewable(node.output_dtypes[0]) else None
         self.lists = [name for name, value in node.attributes.items() if isinstance(value, list)]
         self.takes_buffers = node.signature.takes_out and all(map(is_viewable, node.output_dtypes))
-        self._in_place = bool(node.signature.may_inplace)
-        self._shapes: dict[Any, Sequence[tuple[int | None, ...]]] = {}
+        self._shapes: dict[Any, Shapes] = {}
         # The kernel that was found to keep arrays, which gets copies from then on.
         self.keeper: Any = None
-        self.lender = self._lender_for(info)
+        # Its `lends` says whether kernels may get borrowed arrays rather than copies.
+        self.lender: Any = _calling_thread if counts_references() and has_arena(api, info) else NEVER
         # One per concurrent call; list.pop and list.append are atomic.
         self._workspaces: list[Any] = []
-
-    def _lender_for(self, info: int) -> Any:
-        """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
-        return _calling_thread if counts_references() and has_arena(self._api, info) else NEVER
 
     def timed(self, clock: NodeProfile) -> Callable[[int], Any]:
         """Return a function that computes and times the node."""
@@ -105,9 +103,7 @@ class KernelNode:
     def with_clock(self, clock: NodeProfile) -> KernelNode:
         """Return a copy of this node that times the kernel."""
         node = copy.copy(self)
-        node.op = TimedOp(self.op, clock)
-        if self.keeper is self.op.kernels.get(self.device_type):
-            node.keeper = node.op.kernels.get(self.device_type)
+        node._clock = clock
         return node
 
     def compute(self, context: int, learn: Learn | None = None) -> None:
@@ -122,49 +118,29 @@ class KernelNode:
         BaseException
             Any exception of the kernel, with a note that names the node and its inputs.
         """
-        workspace = self._workspaces.pop() if self._workspaces else self._new_workspace()
-        passed: list[Any] = []
-        pointer = workspace.context
-        pointer.value = context
-        try:
-            self._call(pointer, workspace, passed, learn)
-            self._check_kept(context, passed)
-        except BaseException as error:  # interrupts get the note, too
-            self._explain(error, context, passed)
-            raise
-        finally:
-            self._workspaces.append(workspace)
+        self._carry_out(context, self._call, learn)
 
-    def finish(
-        self,
-        context: int,
-        objects: list[Any],
-        outcome: int,
-        shapes: Sequence[tuple[int | None, ...]] | None = None,
-    ) -> None:
-        """Finish a call whose kernel has run.
+    def finish(self, context: int, outcome: int, objects: list[Any], shapes: Shapes | None) -> None:
+        """Finish a call whose kernel has run in machine code.
 
         Parameters
         ----------
-        objects : list
-            What was passed to the kernel, then its result or exception if `outcome` says so. The list is emptied.
         outcome : int
-            ``DELIVERED``, ``RETURNED`` or ``RAISED``.
-        shapes : sequence of tuple, optional
+            ``DELIVERED``, ``RETURNED``, ``RAISED`` or ``FAILED``.
+        objects : list
+            What was passed to the kernel, nothing if it FAILED, then its result or exception. The list is emptied.
+        shapes : sequence of tuple or None
             The output shapes that the shape function gave.
         """
+        self._carry_out(context, self._finish, outcome, objects, shapes)
+
+    def _carry_out(self, context: int, step: Callable[..., None], *arguments: Any) -> None:
         workspace = self._workspaces.pop() if self._workspaces else self._new_workspace()
         passed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
         try:
-            # Here, since an interrupt may come after each call, and arrays that the kernel keeps must then be detached.
-            passed += objects
-            objects.clear()
-            if outcome == RAISED:
-                raise passed.pop()
-            if outcome == RETURNED:
-                self._write(pointer, workspace, passed, passed.pop(), shapes)
+            step(pointer, workspace, passed, *arguments)
             self._check_kept(context, passed)
         except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, passed)
@@ -172,21 +148,28 @@ class KernelNode:
         finally:
             self._workspaces.append(workspace)
 
-    def fail(self, context: int, error: BaseException) -> None:
-        """Raise an exception of the kernel, with a note that names the node and its inputs."""
-        inputs: list[Any] = []
-        Workspace(self._api).read(self._api.KernelContext_GetInput, c_void_p(context), self._present, inputs)
-        self._explain(error, context, inputs)
-        raise error
+    def _finish(
+        self, context: c_void_p, workspace: Any, passed: list[Any], outcome: int, objects: list[Any], shapes: Any
+    ) -> None:
+        if outcome == FAILED:
+            self._read(context, workspace, passed)
+        # Here, since an interrupt may come after each call, and arrays that the kernel keeps must then be detached.
+        passed += objects
+        objects.clear()
+        if outcome == RETURNED:
+            self._write(context, workspace, passed, passed.pop(), shapes)
+        elif outcome != DELIVERED:
+            raise passed.pop()
 
     def _new_workspace(self) -> Any:
         return Workspace(self._api)
 
-    def _call(self, context: c_void_p, workspace: Any, passed: list[Any], learn: Learn | None) -> None:
-        workspace.read(self._api.KernelContext_GetInput, context, self._present, passed)
-        self._run(context, workspace, passed, learn)
+    def _read(self, context: c_void_p, workspace: Any, into: list[Any]) -> None:
+        """Append the inputs."""
+        workspace.read(self._api.KernelContext_GetInput, context, self._present, into)
 
-    def _run(self, context: c_void_p, workspace: Workspace, passed: list[Any], learn: Learn | None = None) -> None:
+    def _call(self, context: c_void_p, workspace: Any, passed: list[Any], learn: Learn | None) -> None:
+        self._read(context, workspace, passed)
         revision = self.op._revision.value  # first, so that what is read after it is at least as new
         function, shape_function = self.op.kernels[self.device_type], self.op.shape_function
         lends = self.lender.lends and self.keeper is not function
@@ -200,13 +183,7 @@ class KernelNode:
     # Apart from `learn`: what numba compiles there leaves frames of its callers to the garbage collector, and a result
     # among their variables, which may be a view of an input, would pass for an array that the kernel keeps.
     def _invoke(
-        self,
-        context: c_void_p,
-        workspace: Workspace,
-        passed: list[Any],
-        function: Callable[..., Any],
-        shapes: Sequence[tuple[int | None, ...]] | None,
-        lends: bool,
+        self, context: c_void_p, workspace: Any, passed: list[Any], function: Any, shapes: Shapes | None, lends: bool
     ) -> None:
         attributes, count = self.attributes, len(passed)
         if self.lists:  # the kernel may modify its argument
@@ -216,6 +193,8 @@ class KernelNode:
             passed += buffers
             out = tuple(buffers) if self._signature.returns_tuple else buffers[0]
             attributes = {**attributes, "out": out}
+        if self._clock is not None:
+            function = self._clock.timed(function)
         result = function(*passed[:count], **attributes)
         if shapes is None and type(result) is np.ndarray and result.dtype is self._only_dtype:
             buffer = workspace.buffer(context, 0, result.shape, self._only_dtype)
@@ -224,14 +203,7 @@ class KernelNode:
         else:
             self._write(context, workspace, passed, result, shapes)
 
-    def _write(
-        self,
-        context: c_void_p,
-        workspace: Workspace,
-        passed: list[Any],
-        result: Any,
-        shapes: Sequence[tuple[int | None, ...]] | None,
-    ) -> None:
+    def _write(self, context: c_void_p, workspace: Any, passed: list[Any], result: Any, shapes: Shapes | None) -> None:
         """Validate what the kernel returned, and copy it to ONNX Runtime's buffers."""
         inputs, buffers = passed[: len(self._present)], passed[len(self._present) :]
         outputs = self._checked(result)
@@ -253,9 +225,9 @@ class KernelNode:
         may reuse) is copied first.
         """
         unwritten = enumerate(outputs[: self.info.output_count])
-        if not buffers and not self._in_place:
+        if not buffers and not self._signature.may_inplace:
             return unwritten
-        changing = [*memory, *(inputs if self._in_place else ())]
+        changing = [*memory, *(inputs if self._signature.may_inplace else ())]
         return [
             (index, self._copy(output) if self._is_in_any(changing, output) else output)
             for index, output in unwritten
@@ -281,7 +253,7 @@ class KernelNode:
             raise validation.output_count_error(self._signature, outputs, self.info.output_count)
         return outputs
 
-    def _shapes_for(self, inputs: list[Any], function: Callable[..., Any]) -> Sequence[tuple[int | None, ...]]:
+    def _shapes_for(self, inputs: list[Any], function: Callable[..., Any]) -> Shapes:
         """Return the output shapes that a shape function gives for these inputs, from a cache."""
         key = (function, *[None if array is None else array.shape for array in inputs])
         shapes = self._shapes.get(key)
@@ -291,7 +263,7 @@ class KernelNode:
             shapes = self._shapes[key] = output_shapes(self.op.signature, function, inputs, self.info.attributes)
         return shapes
 
-    def _buffers(self, context: c_void_p, workspace: Workspace, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _buffers(self, context: c_void_p, workspace: Any, shapes: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Return ONNX Runtime's output buffers, and new arrays for outputs that the model does not use."""
         buffers = []
         for index, (shape, dtype) in enumerate(zip(shapes, self.info.output_dtypes, strict=True)):

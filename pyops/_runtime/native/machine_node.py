@@ -20,14 +20,15 @@ import numpy as np
 
 from ..._compiled import layout
 from ..._compiled.kernel import CompiledKernel
-from ..._compiled.layout import Record, address_of, words
-from ..._compiled.specialization import Specialization, specialize
+from ..._compiled.layout import address_of, words
+from ..._compiled.specialization import specialize
 from ..._locks import TakenError, TryLock
 from ..._schema.dtypes import is_viewable, ort_code
+from ..._schema.validation import Shapes
 from ...errors import EngineError
 from ..calls.timing import NodeProfile
 from . import direct_call, direct_code
-from .c_api import TENSOR_FUNCTIONS, Api
+from .c_api import MACHINE_CODE_FUNCTIONS, Api
 from .hosted_op import HostedOp
 from .kernel_node import NEVER, KernelNode, Learn
 
@@ -46,15 +47,11 @@ class _Binding:
     entries : dict
         The entries of the shape table by their keys. All are kept: machine code may be reading one whose slot was taken
         over.
-    records : dict
-        Of a compiled kernel, the machine code of each specialization.
     """
 
     def __init__(self, revision: int, kernel: Any, is_shaped: bool, names: Sequence[str], gives_buffers: bool) -> None:
-        self.revision = revision
-        self._kernel, self._names, self._is_shaped = kernel, tuple(map(sys.intern, names)), is_shaped
+        self.kernel, self._names, self._is_shaped = kernel, tuple(map(sys.intern, names)), is_shaped
         self.entries: dict[tuple[int, ...], tuple[layout.Words, Any]] = {}
-        self.records: dict[Specialization, Record] = {}
         is_plain = not isinstance(kernel, CompiledKernel)
         self._table = words(*[0] * (2**layout.SLOT_BITS + layout.PROBES - 1))
         self.words = words(
@@ -62,12 +59,12 @@ class _Binding:
             *(id(kernel) if is_plain else 0, id(self._names) if names else 0, gives_buffers),
         )
 
-    def add_shapes(self, inputs: Sequence[Any], thing: Any, address: int, outputs: Sequence[Sequence[int]]) -> None:
-        """Add an entry for inputs like these: the address of `thing`, and the output shapes."""
+    def add_shapes(self, inputs: Sequence[Any], outputs: Shapes, address: int, kept: Any) -> None:
+        """Add an entry for inputs like these: the output shapes, and the address of an object, which `kept` keeps."""
         shapes = [array.shape for array in inputs if array is not None]
         key = [word for shape in shapes for word in (len(shape), *(shape if self._is_shaped else ()))]
         sizes = [layout.ANY if word is None else word for shape in outputs for word in (len(shape), *shape)]
-        entry, _ = self.entries.setdefault(tuple(key), (words(address, len(key), *key, *sizes), thing))
+        entry, _ = self.entries.setdefault(tuple(key), (words(address, len(key), *key, *sizes), kept))
         first = _slot_of()(address_of(entry[layout.KEY :]), len(key))
         free = (slot for slot in range(first, first + layout.PROBES) if self._table[slot] in (0, address_of(entry)))
         self._table[next(free, first)] = address_of(entry)
@@ -76,12 +73,6 @@ class _Binding:
 @functools.cache
 def _slot_of() -> Callable[[int, int], int]:
     return CFUNCTYPE(c_int64, c_int64, c_int64)(direct_code.address_of("slot_of"))
-
-
-@functools.cache
-def _functions(api: Api) -> tuple[int, ...]:
-    """Return the addresses of ONNX Runtime's functions that machine code calls, in the order of its words."""
-    return tuple(map(api.address, (*TENSOR_FUNCTIONS, "ReleaseStatus", "KernelContext_ParallelFor")))
 
 
 class MachineNode:
@@ -118,7 +109,7 @@ class MachineNode:
             flags |= direct_call.OWNS_DATA
         numbers = len(node.input_dtypes), len(node.output_dtypes), len(attributes)
         self._state = words(
-            *(0, 0, hosted.python, addressof(self.op._revision), *_functions(api), 0),
+            *(0, 0, hosted.python, addressof(self.op._revision), *map(api.address, MACHINE_CODE_FUNCTIONS), 0),
             *map(id, (np.ndarray, None, *_BASES)),
             *numbers,
             *(node.output_count, node.signature.returns_tuple, flags, address_of(_PLAIN_RUNNING)),
@@ -141,7 +132,7 @@ class MachineNode:
         """Return a function that computes and times the node; None for a compiled kernel."""
         if isinstance(self.op.kernels["cpu"], CompiledKernel):
             return None
-        self._unbind()
+        self._revision, self._state[layout.CALLS] = None, 0
         return functools.partial(clock.call, functools.partial(self._compute, self._python.with_clock(clock), None))
 
     def compute(self, context: int) -> None:
@@ -153,7 +144,7 @@ class MachineNode:
             self._compute(self._python, self._learn, context)
         finally:
             if self._python.keeper is self.op.kernels["cpu"]:
-                self._unbind()
+                self._state[layout.CALLS] = 0
 
     def _compute(self, python: KernelNode, learn: Learn | None, context: int) -> None:
         if not context & layout.HANDED:
@@ -161,41 +152,47 @@ class MachineNode:
             return
         at = context - layout.HANDED
         context, outcome, objects, shapes = (c_int64 * layout.HANDED_WORDS).from_address(at)
+        known: Any = py_object.from_address(at + 8 * layout.SHAPES).value if shapes else None
         if outcome == layout.FAILED:
-            error = _first_failure(at + 8 * layout.SLOTS, objects) or EngineError(
-                f"{self.op.signature.qualified_name} failed in machine code, which left no exception"
-            )
-            python.fail(context, error)
+            lost = EngineError(f"{self.op.signature.qualified_name} failed in machine code, which left no exception")
+            handed: Any = [_first_failure(at + 8 * layout.SLOTS, objects) or lost]
         else:
-            handed: Any = py_object.from_address(at + 8 * layout.OBJECTS).value
-            known: Any = py_object.from_address(at + 8 * layout.SHAPES).value if shapes else None
-            python.finish(context, handed, outcome, known)
+            handed = py_object.from_address(at + 8 * layout.OBJECTS).value
+        python.finish(context, outcome, handed, known)
 
     def _learn(self, revision: int, kernel: Any, shape_function: Any, inputs: list[Any], shapes: Any) -> None:
         # Where another thread learns, or the call in which a signal's handler came, this call does without.
         with contextlib.suppress(TakenError), self._lock:
-            if revision != self._revision or len(self._bindings[-1].entries) == layout.MOST_ENTRIES:
+            old = self._bindings[-1]
+            # The kernel may be newer than the revision.
+            if revision != self._revision or kernel is not old.kernel or len(old.entries) == layout.MOST_ENTRIES:
                 self._bind(revision, kernel, shape_function)
-            binding = self._bindings[-1]
-            if isinstance(kernel, CompiledKernel):
-                record = self._record(binding, kernel, inputs, shapes)
-                if record is not None:
-                    binding.add_shapes(inputs, record, record.address, shapes or ())
+            if self._state[layout.CALLS] == layout.COMPILED:
+                self._learn_code(kernel, inputs, shapes)
             elif self._state[layout.CALLS] and shapes is not None and self._are_possible(shapes):
-                binding.add_shapes(inputs, shapes, id(shapes), shapes)
+                self._bindings[-1].add_shapes(inputs, shapes, id(shapes), shapes)
+
+    def _learn_code(self, kernel: CompiledKernel, inputs: list[Any], shapes: Shapes | None) -> None:
+        """Add the machine code of a compiled kernel for inputs like these, if there can be any."""
+        node, attributes = self._python.info, self._python.attributes
+        specialization, attribute_words = specialize(
+            node.signature, kernel.cores, inputs, attributes, node.output_dtypes, node.output_count, shapes
+        )
+        code = kernel.entry(specialization, attributes)
+        if code is not None:
+            record = words(*code, address_of(attribute_words.memory))
+            self._bindings[-1].add_shapes(inputs, shapes or (), address_of(record), (record, attribute_words))
 
     def _bind(self, revision: int, kernel: Any, shape_function: Any) -> None:
         """Let machine code call a kernel, if it can and the kernel does not keep arrays."""
-        old, self._revision = self._revision, None
+        self._revision = None
         is_compiled, is_shaped = isinstance(kernel, CompiledKernel), shape_function is not None
         gives_buffers = is_shaped and self._python.takes_buffers
         names = [*self._python.attributes, *["out"] * gives_buffers]
         binding = _Binding(revision, kernel, is_shaped, names, gives_buffers)
-        if revision == old:
-            binding.records = self._bindings[-1].records
         self._bindings.append(binding)
         calls = layout.COMPILED if is_compiled else layout.PLAIN
-        is_possible = self._fits if is_compiled else self._is_direct and kernel is not self._python.keeper
+        is_possible = self._compiles(kernel) if is_compiled else self._is_direct and kernel is not self._python.keeper
         # Each is a single store: the new binding exists before them, and old ones are freed only after them.
         self._state[layout.BINDING] = address_of(binding.words)
         self._state[layout.CALLS] = calls if is_possible else 0
@@ -203,32 +200,16 @@ class MachineNode:
             del self._bindings[:-1]
         self._revision = revision
 
-    def _unbind(self) -> None:
-        self._revision = None
-        self._state[layout.CALLS] = 0
+    def _compiles(self, kernel: CompiledKernel) -> bool:
+        node = self._python.info
+        return self._fits and kernel.lacking((*node.input_dtypes, *node.output_dtypes), node.attributes) is None
 
-    def _are_possible(self, shapes: Sequence[tuple[int | None, ...]]) -> bool:
+    def _are_possible(self, shapes: Shapes) -> bool:
         """Return whether machine code can check a plain kernel's results against shapes, and allocate its buffers."""
         gives_buffers = self._python.takes_buffers
         sizes = [size for shape in shapes for size in shape if size is not None or gives_buffers]
         is_complete = len(shapes) == len(self._python.info.output_dtypes)
         return is_complete and all(size is not None and 0 <= size < 2**62 for size in sizes)
-
-    def _record(self, binding: _Binding, kernel: CompiledKernel, inputs: list[Any], shapes: Any) -> Record | None:
-        """Return the machine code of a compiled kernel for inputs like these; None if there can be none."""
-        node, attributes = self._python.info, self._python.attributes
-        outputs = node.output_dtypes
-        if not self._fits or kernel.lacking(inputs, attributes, outputs):
-            return None
-        specialization, attribute_words = specialize(
-            node.signature, kernel.cores, inputs, attributes, outputs, node.output_count, shapes
-        )
-        if specialization not in binding.records:
-            code = kernel.entry(specialization, attributes)
-            if code is None:
-                return None
-            binding.records[specialization] = Record(*code, attribute_words)
-        return binding.records[specialization]
 
 
 def _first_failure(at: int, slots: int) -> BaseException | None:
