@@ -491,6 +491,29 @@ def test_a_compiled_kernel_reads_its_shapes_while_thousands_of_others_come() -> 
     run_new_script((OPS, script), "True 1")
 
 
+@pytest.mark.parametrize("compiled_first", [False, True], ids=["plain first", "compiled first"])
+def test_a_call_while_another_thread_registers_a_kernel_of_the_other_kind(compiled_first: bool) -> None:
+    script = f"""
+        def declare(name, compiled):
+            @onnx_op(name, compile=compiled)
+            def reverse(x: F32) -> F32:
+                return x[::-1]
+
+            reverse.register_shape_inference(lambda x: x)
+            return reverse
+
+        op = declare("hazards::Op", {compiled_first})
+        other = declare("hazards::Other", not {compiled_first})
+        session = pyops.InferenceSession(chain("hazards::Op"), options)
+        sizes = [4, 4, 5, 5, 4]
+        results = [session.run(None, {{"x": np.arange(n, dtype=np.float32)}})[0].tolist() for n in sizes[:2]]
+        op.kernels.update(other.kernels)  # as in register_kernel, which counts the revision after that
+        results += [session.run(None, {{"x": np.arange(n, dtype=np.float32)}})[0].tolist() for n in sizes[2:]]
+        print([list(map(int, reversed(result))) == list(range(n)) for result, n in zip(results, sizes)])
+    """
+    run_new_script((OPS, script), "[True, True, True, True, True]")
+
+
 def test_a_handler_that_calls_often_just_before_a_call_has_returned():
     script = """
         session = create()
