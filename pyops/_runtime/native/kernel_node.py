@@ -132,15 +132,15 @@ class KernelNode:
         shapes : sequence of tuple or None
             The output shapes that the shape function gave.
         """
-        self._carry_out(context, self._finish, outcome, objects, shapes)
+        self._carry_out(context, self._finish, (outcome, objects, shapes))
 
-    def _carry_out(self, context: int, step: Callable[..., None], *arguments: Any) -> None:
+    def _carry_out(self, context: int, step: Callable[[c_void_p, Any, list[Any], Any], None], argument: Any) -> None:
         workspace = self._workspaces.pop() if self._workspaces else self._new_workspace()
         passed: list[Any] = []
         pointer = workspace.context
         pointer.value = context
         try:
-            step(pointer, workspace, passed, *arguments)
+            step(pointer, workspace, passed, argument)
             self._check_kept(context, passed)
         except BaseException as error:  # interrupts get the note, too
             self._explain(error, context, passed)
@@ -148,9 +148,8 @@ class KernelNode:
         finally:
             self._workspaces.append(workspace)
 
-    def _finish(
-        self, context: c_void_p, workspace: Any, passed: list[Any], outcome: int, objects: list[Any], shapes: Any
-    ) -> None:
+    def _finish(self, context: c_void_p, workspace: Any, passed: list[Any], handed: tuple[int, list[Any], Any]) -> None:
+        outcome, objects, shapes = handed
         if outcome == FAILED:
             self._read(context, workspace, passed)
         # Here, since an interrupt may come after each call, and arrays that the kernel keeps must then be detached.
