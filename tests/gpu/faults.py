@@ -220,7 +220,7 @@ def a_wait_for_the_stream_after_each_kernel(patch: pytest.MonkeyPatch) -> None:
 
         cupy.cuda.get_current_stream().synchronize()
 
-    after(patch, Node, "_run", wait)
+    after(patch, Node, "_invoke", wait)
 
 
 @fault(RETURNED)

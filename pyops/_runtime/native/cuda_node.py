@@ -108,7 +108,6 @@ class CudaNode(KernelNode):
         signature, dtypes = self._signature, self.info.input_dtypes
         self._array_module = self._cupy = cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
         self._only_dtype = None  # NumPy arrays are no results of a CUDA kernel
-        self.lender = ALWAYS  # an array on the device keeps the arena's pages mapped
         self._arena = arena_of(self._cupy, api, info)
         self.failed: list[BaseException] = []
         self._on_host = on_host(signature, len(dtypes), hosted.host_inputs)
@@ -187,6 +186,9 @@ class CudaNode(KernelNode):
                     continue
                 array = into[index]
                 into[index] = devices.asnumpy(array) if to_host else devices.asarray(self._cupy, array)
+
+    def _lender_for(self, info: int) -> Any:
+        return ALWAYS  # an array on the device keeps the arena's pages mapped
 
     def _copy(self, array: Any) -> Any:
         return devices.copy(array) if is_cupy(array) else array

@@ -26,7 +26,6 @@ _REQUIRED, _OPTIONAL, _VARIADIC = 0, 1, 2  # OrtCustomOpInputOutputCharacteristi
 _ANY_TYPE = 0  # ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
 _LATEST = 2**31 - 1
 _CPU_INPUT, _DEFAULT_MEMORY = -2, 0  # OrtMemType
-_CUDA_PROVIDER = ctypes.create_string_buffer(devices.CUDA_PROVIDER.encode())
 
 
 class _Struct(OrtCustomOp):
@@ -118,7 +117,7 @@ def _answers(
     constants = {
         "GetInputTypeCount": len(inputs),
         "GetOutputTypeCount": len(outputs),
-        "GetExecutionProviderType": addressof(_CUDA_PROVIDER) if on_cuda else None,
+        "GetExecutionProviderType": addressof(_provider_name(devices.CUDA_PROVIDER)) if on_cuda else None,
         "GetVariadicInputMinArity": 0,
         "GetVariadicInputHomogeneity": int(not inputs or inputs[-1].homogeneous),
         "GetVariadicOutputMinArity": 0,
@@ -141,6 +140,11 @@ def _answers(
     callbacks = {name: _constant_callback(PROTOTYPES[name], answer) for name, answer in constants.items()}
     callbacks |= {name: _position_callback(PROTOTYPES[name], answers) for name, answers in by_position.items()}
     return callbacks | {"GetName": _name_callback}
+
+
+@functools.cache
+def _provider_name(provider: str) -> ctypes.Array[ctypes.c_char]:
+    return ctypes.create_string_buffer(provider.encode())
 
 
 @functools.cache

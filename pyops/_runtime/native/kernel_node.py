@@ -91,10 +91,13 @@ class KernelNode:
         self._shapes: dict[Any, Shapes] = {}
         # The kernel that was found to keep arrays, which gets copies from then on.
         self.keeper: Any = None
-        # Its `lends` says whether kernels may get borrowed arrays rather than copies.
-        self.lender: Any = _calling_thread if counts_references() and has_arena(api, info) else NEVER
+        self.lender = self._lender_for(info)
         # One per concurrent call; list.pop and list.append are atomic.
         self._workspaces: list[Any] = []
+
+    def _lender_for(self, info: int) -> Any:
+        """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
+        return _calling_thread if counts_references() and has_arena(self._api, info) else NEVER
 
     def timed(self, clock: NodeProfile) -> Callable[[int], Any]:
         """Return a function that computes and times the node."""
@@ -284,13 +287,9 @@ class KernelNode:
         """Report the kernel if it has kept what it was given."""
         extra = extra_references(passed)
         if any(extra) and any(map(is_borrowed, itertools.compress(passed, extra))):
-            self._report_kept(context, passed)
-
-    def _report_kept(self, context: int, passed: list[Any]) -> None:
-        # The frame of a kernel that ran a session and caught its exception is still part of that exception's traceback.
-        last = exceptions.last_exception()
-        if not detach(self._api, context, passed, len(self._present), last.__traceback__ if last else None):
-            return
-        # Arrays kept so far keep the session and its feeds alive. Later calls get copies, which may be kept.
-        self.keeper = self.op.kernels["cpu"]
-        warn_kept(self.op, "an array")
+            # The frame of a kernel that ran a session and caught its exception is still part of that traceback.
+            last = exceptions.last_exception()
+            if detach(self._api, context, passed, len(self._present), last.__traceback__ if last else None):
+                # Arrays kept so far keep the session and its feeds alive. Later calls get copies, which may be kept.
+                self.keeper = self.op.kernels["cpu"]
+                warn_kept(self.op, "an array")
