@@ -56,7 +56,8 @@ are pairs of reals along a last dimension of size 2.
 ## Calls that become ONNX's own nodes
 
 Some of these operators need no op of `pyops`: if the nodes of torch's exporter are wrong, or ONNX Runtime rejects them,
-`exporters.export` replaces them with other nodes of ONNX. Such a model runs in any session. The replacements are:
+`exporters.export` replaces them with other nodes of ONNX, or with those of the operators that torch decomposes the call
+into. Such a model runs in any session. The replacements are:
 
 | call | nodes |
 |---|---|
@@ -78,6 +79,12 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `sinc`, `gelu(approximate="tanh")`, `layer_norm`, `arange` in float64 | In float64. |
 | inverse and hyperbolic functions, `tan`, `elu`, `softplus` and similar in float64 | Nodes that have float64 kernels. |
 | `x * 1e5` and `x / 1e5` of float16 | In float32 if the number is beyond float16, as in torch. |
+| `x * y` and `x / y` of float16 and a scalar of another type | In float32, as in torch. |
+| comparisons of float16 with numbers and scalars | The number is rounded to float16, as in torch. |
+| `lerp` of infinities | By the absolute value of the weight, as in torch. |
+| `log_softmax`, `sigmoid` and `silu` in float64 | NaN beside an infinity; no value becomes 0 that is not. |
+| `repeat_interleave`, `layer_norm` and `prod` of no elements | `Tile`, arithmetic and `ReduceProd`. |
+| `flip` of a scalar | The scalar. |
 | `a + b` of booleans, `nonzero` of floats | `Or`, and a `Cast`. |
 | `heaviside` and `xlogy` of NaN, `var`, `std` and `mse_loss` of no numbers | 0, NaN and NaN, as in torch. |
 | `addmm`, `addcmul`, `addcdiv` in float64 | The factors are float64. |
@@ -92,7 +99,7 @@ Some of these operators need no op of `pyops`: if the nodes of torch's exporter 
 | `scatter`, `scatter_add`, `scatter_reduce` with an index smaller than the source | A `Slice` of the source. |
 | `expand` to sizes computed from data | -1 is replaced by 1, which means the same in ONNX. |
 | `as_strided` of a part of a tensor, or of columns | `Gather` from the elements in the order of torch's memory. |
-| `1.5 - x` and similar, and `stack`, with integers among the tensors | `Cast` to the type that torch computes in. |
+| `1.5 - x`, `torch.divide`, `stack` and similar, of several types | `Cast` to the type that torch computes in. |
 | numbers in float64 models, as in `x * 0.1` | The nearest float64, not the nearest float32. |
 | norms of other orders than 0, 1, 2 and infinity in float64 | `Pow` by float64, not by float32. |
 | `mean` over a size of 0, or one that depends on values | NaN if there is nothing to average. |
@@ -135,6 +142,13 @@ A divisor of 0 is an error: when the session is created if the divisor is a cons
 shift by a negative number, or by all bits or more, gives 0, or -1 for a negative number that is shifted right, as in
 torch. Powers of integers are left to ONNX Runtime's `Pow`, which computes in float64: beyond 2**53, and for negative
 exponents, its results differ from torch's.
+
+## Small values of a sigmoid
+
+ONNX Runtime computes `Sigmoid` of float32 and float16 with an error of up to 2e-7, which is a rounding of the largest
+value, 1. So small values have few correct digits: 9e-8 instead of 4e-8 at -17, and 0 below -18. `silu` has the error of
+its sigmoid. An export keeps the node, because it is fast, and runtimes fuse it with others. Where small values matter,
+use `logsigmoid`, or write `1 / (1 + torch.exp(-x))`.
 
 ## Where a maximum may be NaN
 

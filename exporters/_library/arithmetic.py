@@ -57,15 +57,12 @@ def _power_of_number(self: Any, exponent: Any) -> Any:
 
 def _integer_power(x: Any, exponent: int) -> Any:
     """Return a constant power of int64 numbers, by squaring."""
-    result = None
+    result = onnx_ops.Expand(constant(1), onnx_ops.Shape(x))
     while exponent:
-        if exponent % 2:
-            result = x if result is None else onnx_ops.Mul(result, x)
-        exponent //= 2
-        x = onnx_ops.Mul(x, x) if exponent else x
-    found = onnx_ops.Expand(constant(1), onnx_ops.Shape(x)) if result is None else result
-    found.dtype = onnx_ir.DataType.INT64
-    return found
+        result = onnx_ops.Mul(result, x) if exponent % 2 else result
+        x, exponent = onnx_ops.Mul(x, x), exponent // 2
+    result.dtype = onnx_ir.DataType.INT64
+    return result
 
 
 def _power_of_integers(x: Any, exponent: Any) -> Any:

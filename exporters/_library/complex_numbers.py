@@ -10,6 +10,7 @@ import onnx_ir
 import torch
 
 from .elementwise import atan2, is_negative
+from .precision import log_of_one_plus
 from .table import lower, lower_complex
 from .values import Pairs, by_parts, cast, constant, dtype_of, join, like, named_dtype, onnx_ops, plain, split
 
@@ -29,6 +30,7 @@ def _typed(emit: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _add, _sub, _mul, _div = map(_typed, (onnx_ops.Add, onnx_ops.Sub, onnx_ops.Mul, onnx_ops.Div))
+_log1p_of_real = _typed(log_of_one_plus)
 _where, _neg = _typed(onnx_ops.Where), _typed(onnx_ops.Neg)
 
 
@@ -91,13 +93,7 @@ def _log1p(x: Parts) -> Parts:
     near = _add(_mul(a, _add(a, like(2.0, a))), _mul(b, b))  # |1 + x|**2 - 1, exact near 0
     moved = _add(a, like(1.0, a)), b
     is_near = onnx_ops.Less(onnx_ops.Abs(near), like(0.5, a))
-    # log1p(near), from the logarithm of 1 + near as rounded, scaled by near / (that sum - 1).
-    above = _add(like(1.0, a), near)
-    made = _sub(above, like(1.0, a))
-    is_none = onnx_ops.Equal(made, like(0.0, a))
-    scale = _div(near, _where(is_none, like(1.0, a), made))
-    small = _where(is_none, near, _mul(onnx_ops.Log(_where(is_near, above, like(2.0, a))), scale))
-    return _where(is_near, _mul(small, like(0.5, a)), onnx_ops.Log(_modulus(moved))), _angle(moved)
+    return _where(is_near, _mul(_log1p_of_real(near), like(0.5, a)), onnx_ops.Log(_modulus(moved))), _angle(moved)
 
 
 def _sqrt(x: Parts) -> Parts:
@@ -212,14 +208,6 @@ def _signed(size: Any, x: Any) -> Any:
     return _where(is_negative(x), _neg(size), size)
 
 
-def _log1p_of_real(x: Any) -> Any:
-    """Return log(1 + x) of numbers that are not negative, corrected for the rounding of 1 + x."""
-    above = _add(x, like(1.0, x))
-    made, found = _sub(above, like(1.0, x)), onnx_ops.Log(above)
-    scaled = _mul(found, _div(x, _positive(made)))
-    return _where(onnx_ops.Equal(made, x), found, _where(onnx_ops.Equal(made, like(0.0, x)), x, scaled))
-
-
 def _sigmoid(x: Parts) -> Parts:
     real, imaginary = x
     zero, one = like(0.0, real), like(1.0, real)
@@ -317,15 +305,6 @@ def _addcmul(self: Any, tensor1: Any, tensor2: Any, *, value: complex = 1) -> An
 @lower_complex("aten::addcdiv")
 def _addcdiv(self: Any, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Any:
     return _added(self, tensor1, tensor2, value, divide)
-
-
-@lower_complex("aten::lerp.Scalar")
-@lower_complex("aten::lerp.Tensor")
-def _lerp(self: Any, end: Any, weight: Any) -> Any:
-    beside = next(item for item in (self, end, weight) if isinstance(item, Pairs)).value
-    start, stop = parts(self, beside), parts(end, beside)
-    move = multiply((_sub(stop[0], start[0]), _sub(stop[1], start[1])), parts(weight, beside))
-    return join(_add(start[0], move[0]), _add(start[1], move[1]))
 
 
 def _added(x: Any, y: Any, z: Any, factor: complex, combined: Callable[[Parts, Parts], Parts]) -> Any:

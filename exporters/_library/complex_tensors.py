@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir
-import torch
 
 from .._lowering.translations import functional_overloads
 from .._torch_private.operators import as_exported, find_overload, qualified_name, schema_arguments
@@ -21,7 +19,6 @@ from .values import (
     constant,
     dtype_of,
     join,
-    join_zeros,
     kernels,
     like,
     named_dtype,
@@ -137,16 +134,6 @@ for _name in itertools.chain(*map(_names, MOVING)):
 def _sum_of_scalar(self: Any, **_: Any) -> Any:
     # torch's exporter adds the real and the imaginary part.
     return NotImplemented if len(_shape(self)) else onnx_ops.Identity(self.value)
-
-
-@lower_complex("aten::stack", replaces=True)
-def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
-    values = [item.value if isinstance(item, Pairs) else item for item in tensors]
-    dtype = functools.reduce(torch.promote_types, map(dtype_of, values))
-    axis = dim - 1 if dim < 0 else dim
-    numbers = [cast(value, dtype) for value in values]
-    pairs = [x if isinstance(item, Pairs) else join_zeros(x) for item, x in zip(tensors, numbers, strict=True)]
-    return onnx_ops.Concat(*(onnx_ops.Unsqueeze(item, constant([axis])) for item in pairs), axis=axis)
 
 
 # The dimensions that are added, by the wanted and the present number of dimensions.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from .complex_numbers import asinh_of_real, hyperbolic
 from .elementwise import atan2, of_doubles
 from .precision import double
 from .table import lower
-from .values import onnx_ops
+from .values import kernels, onnx_ops
 
 
 def _doubled(x: Any) -> Any:
@@ -33,6 +34,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cosh": lambda self: hyperbolic(self)[1],
     "asinh": asinh_of_real,
     "isinf": onnx_ops.IsInf,
+    "erf": kernels.Erf,
+    "log2": lambda self: onnx_ops.Div(onnx_ops.Log(self), double(math.log(2))),
+    "log10": lambda self: onnx_ops.Div(onnx_ops.Log(self), double(math.log(10))),
     "atanh": lambda self: asinh_of_real(_doubled(onnx_ops.Div(self, _other_leg(self)))),
 }
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir
 import torch
@@ -16,7 +17,7 @@ from pyops.kernels import pointwise, special
 from .._lowering.nodes import emit
 from .._torch.tensors import numpy_dtype
 from .arithmetic import with_number
-from .precision import exp_minus_one, gelu_by_tanh, log_of_one_plus
+from .precision import exp_minus_one, log_of_one_plus
 from .table import lower
 from .values import (
     by_torch,
@@ -30,23 +31,57 @@ from .values import (
     promote,
     promoted,
     typed_constant,
+    widened,
 )
 
 
 def _by_number(node: Callable[..., Any]) -> Callable[..., Any]:
     def translation(self: Any, other: Any) -> Any:
-        # With numbers beyond float16, torch computes in float32; its exporter makes them infinite or 0.
-        operands, limits = [_unrounded(item) for item in (self, other)], torch.finfo(torch.float16)
-        sizes = [abs(x) for x, item in zip(operands, (self, other), strict=True) if x is not item]
-        is_far = any(limits.max < size < math.inf or 0 < size < limits.tiny for size in sizes)
-        return _in_float32(node, *operands) if is_far else NotImplemented
+        # By a number or a scalar of another type, torch multiplies float16 in float32; its exporter rounds it before.
+        if promoted(self, other) != torch.float16 or not any(map(_is_far, (self, other))):
+            return NotImplemented
+        operands = (
+            cast(item, torch.float32) if isinstance(item, onnx_ir.Value) else constant(np.float32(item))
+            for item in (self, _unrounded(other))
+        )
+        return onnx_ops.Cast(node(*operands), to=onnx_ir.DataType.FLOAT16)
 
     return translation
 
 
+def _is_far(value: Any) -> bool:
+    """Return whether torch's exporter rounded what may be beyond float16."""
+    number, limits = _unrounded(value), torch.finfo(torch.float16)
+    if isinstance(number, onnx_ir.Value):
+        return number is not value and number.shape == ()
+    return bool(limits.max < abs(number) < math.inf or 0 < abs(number) < limits.tiny)
+
+
 def _unrounded(value: Any) -> Any:
-    """Return the Python number of a float16 constant, and anything else unchanged."""
+    """Return the number or the scalar that torch's exporter rounded to float16, and anything else unchanged."""
     return value.meta.get("number", value) if isinstance(value, onnx_ir.Value) else value
+
+
+@lower("prims::convert_element_type", replaces=True)
+def _convert(a: Any, dtype: Any) -> Any:
+    result = by_torch("prims::convert_element_type", a, dtype)
+    result.meta["number"] = a  # with which torch computes, before it rounds
+    return result
+
+
+def _comparison(torch_op: str) -> Callable[..., Any]:
+    def translation(self: Any, other: Any) -> Any:
+        # torch rounds a number to float16. Its exporter compares in float32, and ONNX Runtime rounds by explicit casts.
+        operands = [_unrounded(item) for item in (self, other)]
+        if operands == [self, other]:
+            return NotImplemented
+        return by_torch(torch_op, *map(widened, promote(*operands)))
+
+    return translation
+
+
+for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
+    lower(f"aten::{_name}", replaces=True)(_comparison(f"aten::{_name}.Tensor"))
 
 
 for _name, _node in {"mul": onnx_ops.Mul, "div": onnx_ops.Div}.items():
@@ -57,23 +92,6 @@ for _name, _node in {"mul": onnx_ops.Mul, "div": onnx_ops.Div}.items():
 def _add(self: Any, other: Any, *, alpha: Any = 1) -> Any:
     of_booleans = isinstance(self, onnx_ir.Value) and dtype_of(self) == torch.bool and alpha == 1
     return onnx_ops.Or(self, other) if of_booleans else NotImplemented
-
-
-@lower("aten::divide.Tensor", replaces=True)
-def _divide(self: Any, other: Any) -> Any:
-    return onnx_ops.Div(*promote(self, other, floating=True))
-
-
-@lower("aten::multiply.Tensor", replaces=True)
-def _multiply(self: Any, other: Any) -> Any:
-    return onnx_ops.Mul(*promote(self, other)) if _differ(self, other) else NotImplemented
-
-
-@lower("aten::subtract.Tensor", replaces=True)
-def _subtract(self: Any, other: Any, *, alpha: Any = None) -> Any:
-    if alpha not in (None, 1) or not _differ(self, other):
-        return NotImplemented
-    return onnx_ops.Sub(*promote(self, other))
 
 
 OF_INTEGERS: dict[str, Callable[..., Any]] = {}
@@ -104,12 +122,6 @@ for _side in ("left", "right"):
         lower(_name, replaces=True)(_unless(lambda dtype: dtype.itemsize >= 4, _shift))
     # torch's exporter has no translation of these.
     lower(f"aten::__{_side[0]}shift__.Tensor")(_shift)
-
-
-def _differ(self: Any, other: Any) -> bool:
-    if isinstance(other, (int, float)):
-        return promoted(self, other) != dtype_of(self)
-    return dtype_of(self) != dtype_of(other)
 
 
 AnyOp = Op[..., Any]
@@ -150,36 +162,6 @@ def of_doubles(kernel: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self: kernel(self) if dtype_of(self) == torch.float64 else NotImplemented
 
 
-for _prefix in ("", "special_"):
-    lower(f"aten::{_prefix}erf", replaces=True)(of_doubles(kernels.Erf))
-
-
-def _logarithm(base: int) -> Callable[..., Any]:
-    """Return a translation for float64, for which torch's exporter rounds the logarithm of the base to float32."""
-
-    def translation(self: Any) -> Any:
-        if dtype_of(self) != torch.float64:
-            return NotImplemented
-        return onnx_ops.Div(onnx_ops.Log(self), typed_constant(math.log(base), torch.float64))
-
-    return translation
-
-
-for _base in (2, 10):
-    lower(f"aten::log{_base}", replaces=True)(_logarithm(_base))
-
-
-@lower("aten::gelu", replaces=True)
-def _gelu(self: Any, *, approximate: str = "none") -> Any:
-    if dtype_of(self) != torch.float64:
-        return NotImplemented
-    if approximate != "none":
-        return gelu_by_tanh(self)
-    erf = kernels.Erf(onnx_ops.Mul(self, typed_constant(math.sqrt(0.5), torch.float64)))
-    half = onnx_ops.Mul(self, typed_constant(0.5, torch.float64))
-    return onnx_ops.Mul(half, onnx_ops.Add(erf, typed_constant(1, torch.float64)))
-
-
 # The errors of torch's own translation exceed rounding.
 lower("aten::special_erfcx", replaces=True)(_promoted(special.erfcx, floating=True))
 
@@ -205,21 +187,6 @@ def _polygamma(n: int, self: Any) -> Any:
 def _signbit(self: Any) -> Any:
     # torch's exporter emits x < 0, which is false for -0.
     return kernels.Signbit(self) if dtype_of(self).is_floating_point else NotImplemented
-
-
-@lower("aten::xlogy.Tensor", replaces=True)
-def _xlogy(self: Any, other: Any) -> Any:
-    # torch's exporter gives 0 for 0 and NaN.
-    x, y = promote(self, other, floating=True)
-    is_none = onnx_ops.And(onnx_ops.Equal(x, like(0.0, x)), onnx_ops.Equal(y, y))
-    return onnx_ops.Where(is_none, like(0.0, x), onnx_ops.Mul(x, onnx_ops.Log(y)))
-
-
-@lower("aten::heaviside", replaces=True)
-def _heaviside(self: Any, values: Any) -> Any:
-    # torch gives 0 for NaN.
-    is_positive = onnx_ops.CastLike(onnx_ops.Greater(self, like(0, self)), values)
-    return onnx_ops.Where(onnx_ops.Equal(self, like(0, self)), values, is_positive)
 
 
 @lower("aten::sign", replaces=True)
@@ -297,7 +264,7 @@ def _of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self: _in_float32(function, self, floating=True)
 
 
-_DIGITS = {"expm1": exp_minus_one, "log1p": log_of_one_plus, "erfc": kernels.Erfc, "special_erfc": kernels.Erfc}
+_DIGITS = {"expm1": exp_minus_one, "log1p": log_of_one_plus, "erfc": kernels.Erfc}
 for _name, _function in _DIGITS.items():
     lower(f"aten::{_name}.default", replaces=True)(_of_floats(_function))
 
@@ -308,33 +275,12 @@ def _log_sigmoid(self: Any) -> Any:
     return _in_float32(lambda x: onnx_ops.Neg(_softplus(onnx_ops.Neg(x), dtype_of(x))), self)
 
 
-def _log_add_exp(unit: float) -> Callable[..., Any]:
-    """Return a translation of logarithms of sums of powers; `unit` is the natural logarithm of their base."""
-
-    def of_floats(x: Any, y: Any) -> Any:
-        # The difference of two equal infinities is NaN.
-        apart = onnx_ops.Where(onnx_ops.Equal(x, y), like(0.0, x), onnx_ops.Abs(onnx_ops.Sub(x, y)))
-        tail = _softplus(onnx_ops.Mul(apart, like(-unit, x)), dtype_of(x))
-        return onnx_ops.Add(onnx_ops.Max(x, y), onnx_ops.Div(tail, like(unit, x)))
-
-    # torch's exporter emits the powers themselves, which overflow.
-    return lambda self, other: _in_float32(of_floats, self, other, floating=True)
-
-
-lower("aten::logaddexp", replaces=True)(_log_add_exp(1.0))
-lower("aten::logaddexp2", replaces=True)(_log_add_exp(math.log(2)))
-
-
 def _softplus(x: Any, dtype: torch.dtype) -> Any:
     """Return log(1 + exp(x)); ONNX Runtime has Softplus only for float32."""
     if dtype == torch.float32:
         return onnx_ops.Softplus(x)
-    zero, one = typed_constant(0, dtype), typed_constant(1, dtype)
     power = onnx_ops.Exp(onnx_ops.Neg(onnx_ops.Abs(x)))
-    total = onnx_ops.Add(power, one)
-    # The quotient corrects for the rounding of the total.
-    tail = onnx_ops.Mul(onnx_ops.Log(total), onnx_ops.Div(power, onnx_ops.Sub(total, one)))
-    return onnx_ops.Add(onnx_ops.Max(x, zero), onnx_ops.Where(onnx_ops.Equal(total, one), power, tail))
+    return onnx_ops.Add(onnx_ops.Max(x, typed_constant(0, dtype)), log_of_one_plus(power))
 
 
 @lower("aten::logit", replaces=True)

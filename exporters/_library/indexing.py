@@ -165,14 +165,6 @@ def _places(index: Any) -> list[Any]:
     return places
 
 
-@lower("aten::stack", replaces=True)
-def _stack(tensors: Sequence[Any], dim: int = 0) -> Any:
-    # torch's exporter converts the elements of cat to one type, but not those of stack.
-    if len({dtype_of(item) for item in tensors}) == 1:
-        return NotImplemented
-    return by_torch("aten::stack", promote(*tensors), dim)
-
-
 @lower("aten::block_diag", replaces=True)
 def _block_diag(tensors: Sequence[Any]) -> Any:
     # In torch's decomposition, the type of a scalar counts as much as that of a matrix.
@@ -302,11 +294,13 @@ def _view_of(a: Any) -> Any:
 
 @lower("aten::repeat_interleave.self_int", replaces=True)
 def _repeat_interleave(self: Any, repeats: Any, dim: int | None = None, **_: Any) -> Any:
-    # torch's exporter gives the elements once.
-    if isinstance(repeats, onnx_ir.Value) or repeats:
+    # torch's exporter gives the elements of none once.
+    if isinstance(repeats, onnx_ir.Value) or (repeats and 0 not in self.shape):
         return NotImplemented
-    flat, axis = (onnx_ops.Reshape(self, constant([-1])), 0) if dim is None else (self, dim)
-    return onnx_ops.Slice(flat, constant([0]), constant([0]), constant([axis]))
+    if dim is None:
+        return onnx_ops.Tile(onnx_ops.Reshape(self, constant([-1])), constant([repeats]))
+    axis = dim % len(self.shape)
+    return onnx_ops.Tile(self, constant([repeats if other == axis else 1 for other in range(len(self.shape))]))
 
 
 @lower("aten::diagonal", replaces=True)

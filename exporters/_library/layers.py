@@ -18,7 +18,7 @@ from .._lowering.nodes import opset
 from .._torch_private.exporter import recorded_nodes, recording
 from ..errors import ExportError
 from .table import lower
-from .values import by_torch, cast, constant, dtype_of, like, onnx_ops, transposed, vector
+from .values import by_torch, constant, dtype_of, like, onnx_ops, transposed, vector, widened
 
 
 @lower("aten::convolution", replaces=True)
@@ -92,7 +92,7 @@ def _avg_pool(rank: int) -> Callable[..., Any]:
         # A window may reach beyond the padding at the end, but not begin there.
         ends = [pad + ceil_mode * (min(step, size - pad) - 1) for size, step, pad in windows]
         others = [0] * (len(self.shape) - rank)
-        x = cast(self, torch.float32) if dtype_of(self) in (torch.float16, torch.bfloat16) else self
+        x = widened(self)
         total = onnx_ops.Pad(x, constant([*others, *(pad for *_, pad in windows), *others, *ends]))
         for axis, (size, step, _pad) in enumerate(windows, len(others)):
             total = _window_sums(total, axis, size, step)
@@ -117,7 +117,7 @@ def _adaptive_avg_pool(self: Any, output_size: Sequence[Any]) -> Any:
     lengths = [size // count for size, count in zip(sizes, output_size, strict=True) if _divides(count, size)]
     if len(lengths) == len(sizes) == len(self.shape) - 2 and dtype_of(self) != torch.bfloat16:
         return onnx_ops.AveragePool(self, kernel_shape=lengths, strides=lengths)
-    x = cast(self, torch.float32) if dtype_of(self) in (torch.float16, torch.bfloat16) else self
+    x = widened(self)
     for axis, count in enumerate(output_size, len(self.shape) - len(sizes)):
         x = _adaptive_means(x, axis, len(self.shape), count)
     return onnx_ops.CastLike(x, self)
@@ -162,7 +162,7 @@ for _rank in (2, 3):
 @lower("aten::grid_sampler_3d")
 def _grid_sampler_3d(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool) -> Any:
     # GridSample takes volumes from opset 20 on; ONNX Runtime has it for float32 and float64.
-    x, places = (cast(item, torch.float32) if dtype_of(item).itemsize < 4 else item for item in (input, grid))
+    x, places = widened(input), widened(grid)
     sampled = opset("", 20).GridSample(
         x,
         places,
@@ -218,8 +218,8 @@ def _trained(input: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, 
 
     The statistics of numbers of 16 bits are float32, as in torch.
     """
-    x = _widened(input)
-    weight, bias = (None if item is None else _widened(item) for item in (weight, bias))
+    x = widened(input)
+    weight, bias = (None if item is None else widened(item) for item in (weight, bias))
     rank = len(x.shape)
     axes = constant([axis for axis in range(rank) if axis != 1])
     mean = onnx_ops.ReduceMean(x, axes)
@@ -235,18 +235,14 @@ def _trained(input: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, 
     return normalized if x is input else onnx_ops.CastLike(normalized, input), *flat
 
 
-def _widened(x: Any) -> Any:
-    return cast(x, torch.float32) if dtype_of(x).itemsize < 4 else x
-
-
 def _saved(*statistics: Any, of: Sequence[Any]) -> Any:
     """Return statistics in the element type of the first of the values `of` that is not None."""
     given = next(item for item in of if item is not None)
-    return statistics if _widened(given) is given else [onnx_ops.CastLike(item, given) for item in statistics]
+    return statistics if widened(given) is given else [onnx_ops.CastLike(item, given) for item in statistics]
 
 
 def _moved(running: Any, now: Any, momentum: float) -> Any:
-    wide = _widened(running)
+    wide = widened(running)
     moved = wide * like(1 - momentum, wide) + onnx_ops.CastLike(now, wide) * like(momentum, wide)
     return moved if wide is running else onnx_ops.CastLike(moved, running)
 

@@ -167,7 +167,7 @@ def _prod(self: Any, dim: int | None = None, keepdim: bool = False, *, dtype: An
     factors = _factors(self, dtype)
     if not len(self.shape):
         return onnx_ops.Identity(factors)
-    if dtype_of(factors).is_floating_point:
+    if dtype_of(factors).is_floating_point or 0 in self.shape:
         return NotImplemented
     flat, axis = (onnx_ops.Reshape(factors, constant([-1])), 0) if dim is None else (factors, dim % len(self.shape))
     rank = 1 if dim is None else len(self.shape)
@@ -225,8 +225,9 @@ def _any(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 @lower("aten::all.dim", replaces=True)
 @lower("aten::all.dims", replaces=True)
-def _truth(self: Any, **_: Any) -> Any:
-    return NotImplemented if len(self.shape) else onnx_ops.Cast(self, to=onnx_ir.DataType.BOOL)
+@lower("aten::flip", replaces=True)
+def _of_scalar(self: Any, **given: Any) -> Any:
+    return NotImplemented if len(self.shape) else cast(self, dtype_of(self) if "dims" in given else torch.bool)
 
 
 @lower("aten::_is_all_true")
@@ -267,11 +268,6 @@ def _may_be_zero(size: Any) -> bool:
 
 for _name in ("aten::mean.default", "aten::mean.dim"):
     lower(_name, replaces=True)(_mean(_name))
-
-
-@lower("aten::mse_loss", replaces=True)
-def _mse_loss(self: Any, target: Any, reduction: int = 1) -> Any:
-    return _mean("aten::mse_loss")(self, target=target) if reduction == 1 else NotImplemented
 
 
 @lower("prims::var", replaces=True)

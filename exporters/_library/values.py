@@ -79,6 +79,11 @@ def cast(value: onnx_ir.Value, dtype: torch.dtype) -> Any:
     return result
 
 
+def widened(value: onnx_ir.Value) -> Any:
+    """Return a graph value, as float32 if it has fewer than 32 bits."""
+    return cast(value, torch.float32) if dtype_of(value).itemsize < 4 else value
+
+
 def promote(*values: Any, floating: bool = False) -> list[Any]:
     """Return numbers and graph values as graph values of the element type that `promoted` returns."""
     dtype = promoted(*values, floating=floating)

@@ -196,9 +196,21 @@ def _torchlib(**arguments: Any) -> Any:
     return registry
 
 
-# ONNX Runtime has their nodes for float32 only, and torch decomposes them.
-_NAMES = ("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu")
-_OF_FLOAT32 = {getattr(torch.ops.aten, name).default for name in _NAMES}
+def _named(*names: str) -> set[Any]:
+    return {getattr(torch.ops.aten, name) for name in names}
+
+
+# What torch decomposes: other names of operators; and those for which its exporter's translations are wrong for numbers
+# that are infinite, NaN or far from 0, or for tensors of several types.
+_DECOMPOSED = _named("divide", "true_divide", "multiply", "subtract", "greater", "greater_equal", "less", "less_equal")
+_DECOMPOSED |= _named("concat", "concatenate", "special_softmax", "special_log_softmax", "special_erf", "special_erfc")
+_DECOMPOSED |= _named("special_expm1", "special_sinc", "softmax", "log_softmax", "heaviside", "lerp", "logaddexp")
+_DECOMPOSED |= _named("logaddexp2", "mse_loss", "stack", "xlogy")
+
+# What torch decomposes if it is of float64, because ONNX Runtime has the nodes for float32 only, or rounds numbers; or
+# if it has no elements, which LayerNormalization does not take.
+_OF_FLOAT32 = _named("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu", "gelu")
+_OF_FLOAT32 |= _named("addcmul", "addcdiv", "addmm", "sigmoid", "silu", "sinc", "layer_norm", "native_layer_norm")
 
 
 class RepeatedError(ExportError):
@@ -232,10 +244,13 @@ class Exporter:
         It is decomposed without gradients, because some operators have no formula for them.
         """
         registry = copy.copy(self._registry)
-        registry.functions = {**{target: [SimpleNamespace(fx_target=target)] for target in kept}, **registry.functions}
-        if any(node.target in _OF_FLOAT32 and node.meta["val"].dtype == torch.float64 for node in captured.graph.nodes):
-            found = registry.functions.items()
-            registry.functions = {key: item for key, item in found if item[0].fx_target not in _OF_FLOAT32}
+        values = (node.meta["val"] for node in captured.graph.nodes if _packet(node.target) in _OF_FLOAT32)
+        decomposed = _DECOMPOSED | _OF_FLOAT32 if any(map(_lacks_kernels, values)) else _DECOMPOSED
+        registry.functions = {target: [SimpleNamespace(fx_target=target)] for target in kept} | {
+            name: found
+            for name, found in registry.functions.items()
+            if found[0].is_custom or _packet(found[0].fx_target) not in decomposed
+        }
         forget_pending_sizes(captured)
         for node in captured.graph.nodes:
             if node.target is torch.ops.aten.clamp.default and any(isinstance(bound, float) for bound in node.args):
@@ -304,6 +319,16 @@ def adapted_exporter(lowering: Lowering) -> Iterator[None]:
         replaced(_FIND, finding),
     ):
         yield
+
+
+def _lacks_kernels(value: torch.Tensor) -> bool:
+    """Return whether a tensor is of float64 or has no elements, for which ONNX Runtime lacks some kernels."""
+    return value.dtype == torch.float64 or any(isinstance(size, int) and size == 0 for size in value.shape)
+
+
+def _packet(target: Any) -> Any:
+    """Return an operator without its overload, or None for what is none."""
+    return getattr(target, "overloadpacket", None)
 
 
 def _with_its_outputs(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:

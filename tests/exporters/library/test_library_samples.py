@@ -27,7 +27,6 @@ SAMPLED_BY: dict[str, tuple[str, ...]] = {
     "aten::replication_pad2d": ("nn.functional.pad.replicate_negative",),
 }
 
-_DECOMPOSED = "torch decomposes it before a call can be recorded"
 
 # Rows that no sample reaches, and why.
 UNREACHED: dict[str, str] = (
@@ -37,11 +36,6 @@ UNREACHED: dict[str, str] = (
         "aten::_is_any_true": "it has no samples: test_complex_numbers.py",
         "aten::bincount": "its samples are of integers",
         "aten::bucketize.Scalar": "all samples are of tensors",
-        "aten::divide.Tensor": _DECOMPOSED,
-        "aten::special_erf": _DECOMPOSED,
-        "aten::special_erfc": _DECOMPOSED,
-        "aten::multiply.Tensor": _DECOMPOSED,
-        "aten::subtract.Tensor": _DECOMPOSED,
         "aten::one_hot": "its samples are of integers",
         "aten::adaptive_avg_pool1d": "its samples come down to _adaptive_avg_pool2d: test_library_rows.py",
         "aten::split.Tensor": "it takes sizes alone that depend on another: test_capture.py",
@@ -88,13 +82,14 @@ UNREACHED: dict[str, str] = (
             ),
             *("aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"),
             *("aten::scatter_add", "aten::scatter.src", "aten::slice_scatter", "aten::select_scatter"),
-            *("aten::scalar_tensor", "aten::stack"),
+            *("aten::scalar_tensor", "aten::flip", "prims::convert_element_type"),
             *("aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", "aten::floor_divide.Scalar"),
             *("aten::div.Scalar_mode", "aten::mul.Scalar", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"),
             *("aten::pow.Tensor_Tensor", "aten::clamp", "aten::clamp_min", "aten::clamp_max", "aten::_unique2"),
             *("aten::repeat_interleave.self_int", "aten::sum", "aten::sum.dim_IntList"),
             *("aten::argmax", "aten::argmin", "aten::cross", "aten::einsum", "aten::expand", "aten::lstm.input"),
-            *("aten::add.Tensor", "aten::mul.Tensor", "aten::div.Tensor", "aten::mse_loss", "prims::var"),
+            *("aten::add.Tensor", "aten::mul.Tensor", "aten::div.Tensor", "prims::var"),
+            *(f"aten::{name}.{kind}" for name in ("eq", "ne", "lt", "le", "gt", "ge") for kind in ("Tensor", "Scalar")),
         ),
         "it takes calls alone that are not of floats, or that torch's samples lack: test_wrong_translations.py",
     )
@@ -109,8 +104,7 @@ UNREACHED: dict[str, str] = (
 
 # Rows that torch's own translations of other types are right for.
 OF_DOUBLES = {
-    *("aten::erf", "aten::log2", "aten::log10", "aten::gelu", "aten::celu", "aten::sinc", "aten::layer_norm"),
-    *("aten::addmm", "aten::addcmul", "aten::addcdiv", "aten::arange.start_step"),
+    *("aten::erf", "aten::log2", "aten::log10", "aten::arange.start_step"),
     *("aten::_fft_c2c", "aten::_fft_r2c", "aten::_fft_c2r", "aten::isinf"),
     *(f"aten::{name}" for name in ("tan", "atan", "acos", "asin", "sinh", "cosh", "asinh", "atanh")),
 }

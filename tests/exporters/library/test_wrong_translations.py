@@ -331,6 +331,57 @@ CASES = {
         (torch.tensor([0.0, -0.0, 0.01, -3.0, INF]).half(),),
         (torch.tensor([1.0]).half(),),
     ),
+    "scalars beyond float16": (
+        lambda x, y: (x * y, y * x, x / y, y / x, x * torch.tensor(1e5), x / torch.tensor(2**40 + 1), x - y),
+        (torch.tensor([1.0, 0.0, -1e-3, INF, NAN]).half(), torch.tensor(1e5)),
+        (torch.tensor([1.0]).half(), torch.tensor(1e-9)),
+    ),
+    "float16 compared": (
+        lambda x, y, z: (
+            *(x < y, x <= y, x == y, x != y, y >= x, y > x, x == 0.1, x < 0.1, x >= 0.1, x == 1e5, x < 70000),
+            *(x == torch.tensor(0.1), x == torch.tensor(1e5), x > z, z.bfloat16() == 0.1, x < z.double()),
+        ),
+        (torch.tensor([0.1, INF, -3.0, NAN]).half(), torch.tensor(1e5), torch.tensor([0.1, INF, NAN, 2.0])),
+        (torch.tensor([0.1]).half(), torch.tensor(0.1), torch.tensor([0.1])),
+    ),
+    "other names of operators": (
+        lambda x, n: (
+            *(torch.divide(n, x), torch.true_divide(n, 2), torch.multiply(x, n > 1), torch.subtract(n, 0.5, alpha=2)),
+            *(torch.greater(n, 1.5), torch.less_equal(n, x), torch.concat([n, x])),
+            *(torch.special.log_softmax(x, 0, dtype=torch.float64), torch.special.expm1(x.double() * 1e-9) * 1e9),
+        ),
+        (ramp(3), torch.tensor([3, -5, 1])),
+        (ramp(5), torch.tensor([2, 4, 1, 1, 0])),
+    ),
+    "mixtures of infinities": (
+        lambda x, y: (
+            *(torch.lerp(x, y, weight) for weight in (-1.5, -0.5, 0.3, 0.5, 2.0)),
+            *(torch.lerp(x, y, y), torch.lerp(x.double(), y.double(), -0.7), torch.lerp(x.half(), y.half(), -0.7)),
+        ),
+        (torch.tensor([1.0, INF, -INF, 2.0, INF, 1 / 3]), torch.tensor([INF, 1.0, 1.0, -INF, -INF, -0.7])),
+        (torch.tensor([1.0]), torch.tensor([2.0])),
+    ),
+    "logarithms of shares beside infinity": (
+        lambda x: (x.log_softmax(0), x.softmax(1), x.double().log_softmax(1), x.log_softmax(-1, dtype=torch.float64)),
+        (torch.tensor([[1.0, INF, 3.0], [1.0, 2.0, 3.0], [-INF, 2.0, 3.0], [-INF, -INF, -INF], [NAN, 1.0, 2.0]]),),
+        (torch.tensor([[1.0, INF], [1.0, 2.0]]),),
+    ),
+    "small shares of float64": (
+        lambda x: (torch.sigmoid(x) / x.exp(), torch.nn.functional.silu(x) / x.exp()),
+        (torch.tensor([-80.0, -40.0, -20.0, 0.5, 20.0]).double(),),
+        (torch.tensor([-40.0, 2.0]).double(),),
+    ),
+    "nothing repeated, normalized and multiplied": (
+        lambda x: (
+            *(x.repeat_interleave(2, 0), x.repeat_interleave(2, 1), x.repeat_interleave(3)),
+            *(x.T.repeat_interleave(2, 0), x.T.repeat_interleave(2, 1)),
+            *(torch.nn.functional.layer_norm(x.T, (0,)), torch.nn.functional.layer_norm(x.T.half(), (0,))),
+            *(x.int().prod(0), x.long().prod(), (x > 0).prod(1, keepdim=True), x.prod(0)),
+        ),
+        (torch.zeros(0, 3),),
+        None,
+    ),
+    "a scalar turned over": (lambda x: (x.flip(()), x.flip(0)), (torch.tensor(3.0),), None),
     "booleans": (
         lambda x, y: (x + y, x.double().nonzero()),
         (MASK, MASK.flip(0)),
