@@ -27,6 +27,7 @@ from .values import (
     join_zeros,
     kernels,
     like,
+    named_dtype,
     onnx_ops,
     promote,
     promoted,
@@ -64,6 +65,8 @@ def _unrounded(value: Any) -> Any:
 
 @lower("prims::convert_element_type", replaces=True)
 def _convert(a: Any, dtype: Any) -> Any:
+    if torch.float16 not in (dtype_of(a), named_dtype(dtype)) and dtype_of(a) != torch.bfloat16:
+        return NotImplemented
     result = by_torch("prims::convert_element_type", a, dtype)
     result.meta["number"] = a  # with which torch computes, before it rounds
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir
@@ -57,3 +58,18 @@ def _log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
         return NotImplemented
     apart = onnx_ops.Sub(self, onnx_ops.ReduceMax(self, constant([dim])))
     return onnx_ops.Sub(apart, onnx_ops.ReduceLogSum(onnx_ops.Exp(apart), constant([dim])))
+
+
+@lower("aten::layer_norm", replaces=True)
+def _layer_norm(
+    input: Any, normalized_shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: float = 1e-05, **_: Any
+) -> Any:
+    # The epsilon of ONNX's LayerNormalization is float32, and ONNX Runtime's takes no tensor without elements.
+    if dtype_of(input) != torch.float64 and 0 not in input.shape:
+        return NotImplemented
+    axes = constant([-1 - index for index in range(len(normalized_shape))])
+    centred = onnx_ops.Sub(input, onnx_ops.ReduceMean(input, axes))
+    variance = onnx_ops.ReduceMean(onnx_ops.Mul(centred, centred), axes)
+    result = onnx_ops.Div(centred, onnx_ops.Sqrt(onnx_ops.Add(variance, like(eps, input))))
+    result = result if weight is None else onnx_ops.Mul(result, weight)
+    return result if bias is None else onnx_ops.Add(result, bias)

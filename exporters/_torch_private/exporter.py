@@ -207,10 +207,9 @@ _DECOMPOSED |= _named("concat", "concatenate", "special_softmax", "special_log_s
 _DECOMPOSED |= _named("special_expm1", "special_sinc", "softmax", "log_softmax", "heaviside", "lerp", "logaddexp")
 _DECOMPOSED |= _named("logaddexp2", "mse_loss", "stack", "xlogy")
 
-# What torch decomposes if it is of float64, because ONNX Runtime has the nodes for float32 only, or rounds numbers; or
-# if it has no elements, which LayerNormalization does not take.
+# What torch decomposes if it is of float64, because ONNX Runtime has the nodes for float32 only, or rounds numbers.
 _OF_FLOAT32 = _named("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu", "gelu")
-_OF_FLOAT32 |= _named("addcmul", "addcdiv", "addmm", "sigmoid", "silu", "sinc", "layer_norm", "native_layer_norm")
+_OF_FLOAT32 |= _named("addcmul", "addcdiv", "addmm", "sigmoid", "silu", "sinc")
 
 
 class RepeatedError(ExportError):
@@ -245,7 +244,8 @@ class Exporter:
         """
         registry = copy.copy(self._registry)
         values = (node.meta["val"] for node in captured.graph.nodes if _packet(node.target) in _OF_FLOAT32)
-        decomposed = _DECOMPOSED | _OF_FLOAT32 if any(map(_lacks_kernels, values)) else _DECOMPOSED
+        has_double = any(value.dtype == torch.float64 for value in values)
+        decomposed = _DECOMPOSED | _OF_FLOAT32 if has_double else _DECOMPOSED
         registry.functions = {target: [SimpleNamespace(fx_target=target)] for target in kept} | {
             name: found
             for name, found in registry.functions.items()
@@ -319,11 +319,6 @@ def adapted_exporter(lowering: Lowering) -> Iterator[None]:
         replaced(_FIND, finding),
     ):
         yield
-
-
-def _lacks_kernels(value: torch.Tensor) -> bool:
-    """Return whether a tensor is of float64 or has no elements, for which ONNX Runtime lacks some kernels."""
-    return value.dtype == torch.float64 or any(isinstance(size, int) and size == 0 for size in value.shape)
 
 
 def _packet(target: Any) -> Any:
