@@ -44,9 +44,9 @@ def foreign_owner(path: Path) -> str:
     OSError
         It does not exist.
     """
+    owner = path.stat().st_uid
     if IS_WINDOWS:
         return _foreign_owner_on_windows(path)
-    owner = path.stat().st_uid
     return "" if owner in (0, os.geteuid()) else str(owner)
 
 
@@ -58,7 +58,6 @@ _TRUSTED = 22, 26
 
 
 def _foreign_owner_on_windows(path: Path) -> str:
-    path.stat()
     library: Any = ctypes.CDLL("advapi32")
     owner, descriptor, name = c_void_p(), c_void_p(), c_wchar_p(str(path))
     if library.GetNamedSecurityInfoW(name, _FILE, _OWNER, byref(owner), None, None, None, byref(descriptor)):
