@@ -142,12 +142,13 @@ def in_register(typingctx: Any, value: Any) -> Any:
     """Return a floating-point constant, and make a loop that needs it keep it in a register.
 
     LLVM loads known constants from memory in each iteration. An empty assembler instruction hides that this is a
-    constant; "x" is a floating-point register on x86-64 and on AArch64.
+    constant. A floating-point register is "w" on AArch64, where "x" is one of 128 bits, and "x" on x86-64, which has no
+    "w"; LLVM takes the first that there is.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind = ir.FunctionType(args[0].type, [args[0].type])
-        empty = ir.InlineAsm(kind, "", "=x,0", side_effect=False)
+        empty = ir.InlineAsm(kind, "", "=wx,0", side_effect=False)
         return builder.call(empty, args, attrs=("nounwind", "readnone"))
 
     return value(value), codegen

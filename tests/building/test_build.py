@@ -193,7 +193,7 @@ def test_wrong_arguments_are_named(options: dict[str, Any], words: str, tmp_path
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "linking for linux-x86-64 needs zig: pip install"),
+        ({}, f"linking for {targets.HOST} needs zig: pip install"),
         (
             {"linker": "cc"},
             'linker="cc" needs the C compiler cc, which is not installed; install it, or use linker="zig": pip install',
@@ -206,9 +206,29 @@ def test_a_missing_compiler_is_named(
 ) -> None:
     monkeypatch.setattr(targets.shutil, "which", lambda name: None)
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda name: None)
-    options = {"target": "linux-x86-64", **options} if targets.HOST == "linux-x86-64" else options
     with pytest.raises(MissingDependencyError, match=re.escape(words)):
         pyops.build(tmp_path / "lib.so", prints, **options)
+
+
+def test_a_kernel_is_machine_code_for_each_target() -> None:
+    """Where LLVM cannot, it ends the process."""
+    run_new_script(
+        """
+        from pyops._build import build, targets
+
+        @onnx_op("built::Exp", compile=True)
+        def exp(x: F32) -> F32:
+            return np.exp(x)
+
+        def link(compiler, target, code, *rest):
+            raise AssertionError(f"{target.name} {len(code) > 1000}")
+
+        build.find_linker, build.link = lambda linker, target: [], link
+        for target in targets.TARGETS:
+            attempt(lambda: pyops.build("library", exp, ranks=[1], target=target))
+        """,
+        "\n".join(f"AssertionError {name} True" for name in targets.TARGETS),
+    )
 
 
 @pytest.mark.exhaustive
