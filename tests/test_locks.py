@@ -7,8 +7,10 @@ import pytest
 
 from pyops._locks import TakenError, TryLock
 from tests.helpers.scripts import run_plain_script, run_script
+from tests.helpers.systems import needs_signals
 
 
+@needs_signals
 @pytest.mark.parametrize("name", ["RLock", "TryLock"])
 def test_no_exception_of_a_handler_in_a_storm_leaves_a_lock_acquired(name: str) -> None:
     script = f"""
@@ -53,6 +55,7 @@ print(entered)
     run_plain_script(script, "[True]")
 
 
+@needs_signals
 def test_a_handler_that_raises_once_a_lock_was_waited_for_does_not_keep_it_from_other_threads() -> None:
     script = """
         import time

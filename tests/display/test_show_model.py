@@ -112,9 +112,9 @@ def test_several_models_are_shown_side_by_side(model: onnx.ModelProto, views: li
 def test_a_file_is_shown_by_its_name_and_nothing_beside_it_is_served(
     model: onnx.ModelProto, views: list[View], tmp_path: Path
 ) -> None:
-    onnx.save(model, tmp_path / "my <model>.onnx")
+    onnx.save(model, tmp_path / "my &model;.onnx")
     (tmp_path / "secret.txt").write_text("secret")
-    views.append(pyops.show_model(tmp_path / "my <model>.onnx"))
+    views.append(pyops.show_model(tmp_path / "my &model;.onnx"))
     assert len(served(views[0]).graph.node) == 4
     assert "/data/my__model_.onnx" in get(views[0].url).decode()
     with pytest.raises(urllib.error.HTTPError) as caught:

@@ -8,6 +8,7 @@ import pytest
 
 from pyops._schema import dtypes
 from tests.helpers.scripts import run_new_script, run_script
+from tests.helpers.systems import needs_long_double
 
 KNOWN = [row for row in dtypes.ELEMENT_TYPES if row.onnx in onnx.TensorProto.DataType.values()]
 
@@ -49,14 +50,25 @@ def test_all_of_numpys_strings_are_onnxs_string(dtype):
     assert row.name == "string"
 
 
-@pytest.mark.parametrize("dtype", ["S3", "M8[s]", "m8[s]", "V4", np.longdouble, [("a", "f4")]], ids=str)
+@pytest.mark.parametrize(
+    "dtype",
+    ["S3", "M8[s]", "m8[s]", "V4", [("a", "f4")], pytest.param(np.longdouble, marks=needs_long_double)],
+    ids=str,
+)
 def test_a_dtype_that_onnx_lacks_has_no_element_type(dtype):
     assert dtypes.element_type(dtype) is None
 
 
 @pytest.mark.parametrize(
     ("scalar", "count"),
-    [(np.float32, 1), (np.floating, 3), (np.integer, 8), (np.unsignedinteger, 4), (np.str_, 1), (np.longdouble, 0)],
+    [
+        (np.float32, 1),
+        (np.floating, 3),
+        (np.integer, 8),
+        (np.unsignedinteger, 4),
+        (np.str_, 1),
+        pytest.param(np.longdouble, 0, marks=needs_long_double),
+    ],
 )
 def test_a_scalar_class_expands_to_the_types_it_contains(scalar, count):
     assert len(dtypes.expand(scalar)) == count

@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import ArrayLike, NDArray
 
 from pyops import errors, onnx_op
+from tests.helpers.systems import needs_long_double
 
 T = TypeVar("T", np.float32, np.float64)
 Other = TypeVar("T", np.int32, np.int64)
@@ -53,7 +54,11 @@ INPUTS = {
     "not a type": (3, "3 is not a tensor type"),
     "Python's float": (NDArray[float], "float is not a NumPy type; write np.float32 or np.float64"),
     "Python's str": (NDArray[str], "str is not a NumPy type; write np.str_"),
-    "longdouble": (NDArray[np.longdouble], "ONNX has no element type for np.longdouble; use one that ONNX has"),
+    "longdouble": pytest.param(
+        NDArray[np.longdouble],
+        "ONNX has no element type for np.longdouble; use one that ONNX has",
+        marks=needs_long_double,
+    ),
     "bytes": (NDArray[np.bytes_], "ONNX has no element type for np.bytes_"),
     "dates": (NDArray[np.datetime64], "ONNX has no element type for np.datetime64"),
     "a class that has no dtype": (NDArray[np.character], "ONNX has no element type for np.character"),

@@ -46,7 +46,7 @@ WRONG = {
     ),
     "a scalar of another dtype": (np.float64(1), "the kernel returned float64[]; return result.astype(np.float32)"),
     "another byte order": (ONE.astype(">f4"), "the kernel returned >f4[1]; return result.astype(np.float32)"),
-    "longdouble": (np.ones(1, np.longdouble), "return result.astype(np.float32)"),
+    "dates": (np.ones(1, "M8[s]"), "return result.astype(np.float32)"),
     "a masked array": (
         np.ma.masked_array(ONE, [True]),
         "is a masked array, but ONNX has no masks; return value.filled",
@@ -64,7 +64,7 @@ def test_a_result_that_does_not_match_is_refused_with_the_fix(result, fragment):
 
 def test_a_hint_to_declare_another_type_names_only_types_that_onnx_has():
     with pytest.raises(errors.OutputError) as raised:
-        returning(np.ones(1, np.longdouble))()
+        returning(np.ones(1, "M8[s]"))()
     assert "or declare it" not in str(raised.value)
 
 
