@@ -562,6 +562,7 @@ def test_an_interrupt_while_an_exception_is_described_is_what_another_session_re
     run_script(script, "True True False\nKeyboardInterrupt()")
 
 
+@needs_signals
 def test_an_exception_of_a_handler_while_hints_are_evaluated_is_raised() -> None:
     script = """
         def interrupt(number, frame):
