@@ -105,7 +105,7 @@ def build(
         raise InputError("there is nothing to build: give ops, or examples of them")
     aim = find_target(target)
     cpu = cpu or aim.cpu
-    compiler, needed, machine = find_linker(linker, aim), features(aim, cpu), aim.machine(cpu)
+    needed, machine, compiler = features(aim, cpu), aim.machine(cpu), find_linker(linker, aim)
     work, reasons, warnings = _work(wanted, examples, ranks)
     codes: dict[AnyOp, list[Code]] = {}
     failures: dict[AnyOp, list[tuple[Use, str]]] = {}

@@ -29,6 +29,7 @@ make_wine() {
   # What base-files and a script of libwine would make.
   ln -sfn usr/lib root/lib
   ln -sfn usr/lib64 root/lib64
+  echo "127.0.0.1 localhost" > root/etc/hosts
   cp root/usr/x86_64-w64-mingw32/lib/zlib1.dll root/usr/lib/x86_64-linux-gnu/wine/x86_64-windows/
 }
 
