@@ -12,6 +12,7 @@ from pyops._schema.dtypes import ELEMENT_TYPES, STRING, dtype_name
 from tests.cli.commands import command, parsed, save
 from tests.helpers.disks import full_disk
 from tests.helpers.models import chain
+from tests.helpers.systems import needs_limits
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -140,6 +141,7 @@ def test_wrong_usage_is_said_with_the_fix(arguments: tuple[str, ...], message: s
     assert message in " ".join(result.stderr.replace("│", " ").split())
 
 
+@needs_limits
 def test_outputs_that_do_not_fit_the_disk_are_said(folder: Path) -> None:
     path = save(chain("Neg"))
     with full_disk():
@@ -188,6 +190,7 @@ def test_json_has_the_arrays_of_a_sequence() -> None:
     assert record == {"name": "y", "type": "list", "values": [array, array]}
 
 
+@needs_limits
 def test_all_outputs_are_saved_in_one_file_under_the_model_s_names(folder: Path) -> None:
     model = chain("typed::Plus")
     for name in ("file", "../../up"):  # a parameter of numpy.savez, and a path out of the folder
