@@ -13,7 +13,7 @@ import torch
 
 from pyops._progress import step
 
-from .._torch_private.capture import asked_conditions, is_fake
+from .._torch_private.capture import asked_conditions, drop_matrix_checks, is_fake
 from .._torch_private.exporter import Strategy, UncapturedError, by_strategy, draft_failures
 from .._torch_private.patching import quiet
 from .._torch_private.tracing import below_autograd
@@ -159,7 +159,7 @@ def _checked(way: Way, example: Example, compared: bool) -> Captured:
     with unchanged(example):
         found = way.capture(example)
     if found.program is not example.model:
-        _drop_checks(found.program)
+        drop_matrix_checks(found.program)
     _check_constants(found.program)
     if way.capture is _drafted:  # compared already
         return found
@@ -198,13 +198,6 @@ def _by_torch(example: Example, strategies: tuple[Strategy, ...] = ("NonStrict",
         return Captured(program, (), tuple(asked), mode.replaced, strategy)
     assert failure is not None
     raise failure
-
-
-def _drop_checks(program: torch.export.ExportedProgram) -> None:
-    """Remove the calls by which torch raises for a singular matrix: they have no result, and nodes cannot raise."""
-    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten._linalg_check_errors.default):
-        program.graph.erase_node(node)
-    program.graph_module.recompile()
 
 
 def _with_known_state(example: Example) -> Captured:

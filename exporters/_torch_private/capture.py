@@ -131,6 +131,14 @@ def is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or is_functorch_wrapped_tensor(tensor)
 
 
+@guarded("torch.ops.aten._linalg_check_errors.default")
+def drop_matrix_checks(program: torch.export.ExportedProgram) -> None:
+    """Remove the calls by which torch raises for a singular matrix: they have no result, and nodes cannot raise."""
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten._linalg_check_errors.default):
+        program.graph.erase_node(node)
+    program.graph_module.recompile()
+
+
 @contextmanager
 def unchecked_states() -> Iterator[None]:
     """Context manager: let recurrent layers take packed sequences without a check of the initial state.
