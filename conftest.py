@@ -28,7 +28,7 @@ NEED_TORCH = (
     "tests/exporters",
     "tests/model_coverage",
     "tests/operator_coverage",
-    "tests/cli/test_demo.py",
+    "tests/pyops/_cli/test_demo.py",
     "tests/project/test_site.py",
     "tests/stress/control_flow.py",
     "tests/stress/fallback_calls.py",
@@ -38,7 +38,7 @@ NEED_TORCH = (
     "tests/stress/test_integer_programs.py",
     "tests/stress/test_torch_programs.py",
     "tests/stress/torch_programs.py",
-    "tests/testing/test_check_torch.py",
+    "tests/pyops/testing/test_check_torch.py",
 )
 QUICK_NOTEBOOK = "03_debugging.ipynb"
 _NEEDS_GPU = "needs a GPU"

@@ -12,11 +12,11 @@ from typing import Any
 
 from numpydoc.docscrape import NumpyDocString
 
-from exporters._library.library import rows
-from exporters._library.table import absent
-from pyops._ops.op import Op
-from pyops._schema.dtypes import dtype_name
-from pyops._schema.signature import Input, Output
+from exporters._library.row_table import absent
+from exporters._library.translation_order import rows
+from pyops._core.ops.op import Op
+from pyops._core.schema.signature import Input, Output
+from pyops._support.element_types import dtype_name
 from pyops.kernels import OPS, complex_values
 
 PAGE = Path(__file__).with_suffix(".md")

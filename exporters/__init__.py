@@ -29,15 +29,15 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-from ._arguments import to_onnx_inputs, to_onnx_outputs
 from ._capture.decisions import CaptureDecision
+from ._capture.model_arguments import to_onnx_inputs, to_onnx_outputs
 from ._custom_op import custom_op
 from ._explain import explain
 from ._export import export, verify
-from ._fallback.kernel import register_fallback
-from ._library.library import registered_by, translation_table
+from ._fallback.fallback_node import register_fallback
+from ._library.translation_order import registered_by, translation_table
 from ._lowering.contrib_ops import register_contrib_ops
-from ._lowering.nodes import opset
+from ._lowering.node_emission import opset
 from ._lowering.translations import register_translation
 from ._program import Program
 from ._report import Fallback, OperatorSupport, OutputComparison, SupportReport, VerificationReport

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyops._schema.attribute import AttributeKind
-from pyops._schema.dtypes import dtype_name
+from pyops._core.schema.attribute import AttributeKind
+from pyops._support.element_types import dtype_name
 from pyops.testing._case import IN_SESSIONS, Case, NotRun, check_after, quiet, where_available
 
 from ._custom_op import custom_op, registered_for
 from ._export import export, verify
+from ._torch.private.trees import replace_leaves, tensor_leaves
 from ._torch.tensors import TORCH_DTYPES, as_array, as_tensor, torch_dtype
-from ._torch_private.trees import replace_leaves, tensor_leaves
 from .errors import ExportError
 
 

@@ -10,20 +10,21 @@ from typing import Any
 import torch
 from torch.library import CustomOpDef
 
-from pyops._ops import registry
-from pyops._ops.cuda_kernel import check_given, on_host, returning_cupy
-from pyops._ops.op import Op, kernel_of
-from pyops._ops.state import States, with_state
-from pyops._schema import devices, validation
-from pyops._schema.signature import Signature
-from pyops._schema.specs import RuntimeDim, TensorSpec
+from pyops._core.cuda import devices
+from pyops._core.cuda.cuda_arguments import check_given, on_host, returning_cupy
+from pyops._core.ops import op_registry
+from pyops._core.ops.node_state import States, with_state
+from pyops._core.ops.op import Op, kernel_of
+from pyops._core.schema import call_validation
+from pyops._core.schema.signature import Signature
+from pyops._core.schema.tensor_specs import RuntimeDim, TensorSpec
 from pyops.errors import InputError
 
 from ._lowering import translations
-from ._lowering.nodes import emit, symbolic_message
-from ._torch.schema import check_name, torch_schema
+from ._lowering.node_emission import emit, symbolic_message
+from ._torch.private.operators import call_instead, explain_mismatches, find_overload, forget_schema, overloads
 from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
-from ._torch_private.operators import call_instead, explain_mismatches, find_overload, forget_schema, overloads
+from ._torch.torch_schema import check_name, torch_schema
 from .errors import ExportError
 
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
@@ -126,11 +127,11 @@ def _tell_outdated(declared: Op[..., Any]) -> None:
             explain_mismatches(overload, functools.partial(_mismatch, op.signature, name))
 
 
-registry.listeners.append(_tell_outdated)
+op_registry.listeners.append(_tell_outdated)
 
 
 def _mismatch(signature: Signature, name: str) -> InputError:
-    now = registry.versions(signature.domain, signature.name).get(signature.version)
+    now = op_registry.versions(signature.domain, signature.name).get(signature.version)
     return InputError(
         f"{name} is registered for {signature}, which has been declared again as "
         f'{now.signature if now else "another op"}; call exporters.custom_op(op, "{name}") again'
@@ -179,8 +180,8 @@ def _run(
     if device.type == "cuda":
         return call_cuda_kernel(op, tensors, attributes, device)
     given = [None if tensor is None else as_array(tensor) for tensor in tensors]
-    arrays, values = validation.split_arguments(signature, given, attributes)
-    outputs = validation.call(signature, with_state(op, op.kernels["cpu"], values, _states_of(op)), arrays, values)
+    arrays, values = call_validation.split_arguments(signature, given, attributes)
+    outputs = call_validation.call(signature, with_state(op, op.kernels["cpu"], values, _states_of(op)), arrays, values)
     return [as_tensor(output, device) for output in outputs]
 
 
@@ -220,14 +221,14 @@ def call_cuda_kernel(
             None if tensor is None else as_array(tensor.cpu() if stays else tensor)
             for tensor, stays in zip(tensors, stay, strict=True)
         ]
-        arrays, values = validation.split_arguments(signature, given, attributes)
+        arrays, values = call_validation.split_arguments(signature, given, attributes)
         check_given(signature, arrays, op.host_inputs)
         function = with_state(op, kernel, values, _states_of(op))
         buffers = _cuda_buffers(op, tensors, attributes, device) if signature.takes_out else []
         out = tuple(map(as_array, buffers))
         if out:
             function = functools.partial(function, out=out if signature.returns_tuple else out[0])
-        outputs = list(validation.call(signature, returning_cupy(signature, function), arrays, values))
+        outputs = list(call_validation.call(signature, returning_cupy(signature, function), arrays, values))
         return [
             buffers[index] if out and output is out[index] else _copied_from_cuda(cupy, output, device)
             for index, output in enumerate(outputs)

@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 
 import pyops
 from pyops import onnx_op
-from pyops._progress import progress, track
+from pyops._support.progress import progress, track
 
 from ._custom_op import custom_op
 from ._export import export, verify

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from pyops._progress import progress
+from pyops._support.progress import progress
 
-from ._arguments import as_tuple, check_model, split_arguments
-from ._capture.calls import source_line, spell_place
+from ._capture.capture_modes import Capture, check_capture
 from ._capture.failures import place_of_failure, summary
+from ._capture.graph_calls import source_line, spell_place
 from ._capture.interception import target_of
-from ._capture.modes import Capture, check_capture
+from ._capture.model_arguments import as_tuple, check_model, split_arguments
 from ._capture.preparation import Example, Model, check_example, prepared
 from ._finishing.finish import Finishing
 from ._lowering.lower import explain_error
@@ -21,8 +21,8 @@ from ._pipeline import Request, capture_and_lower
 from ._plan.plan import Plan
 from ._plan.reasons import Decision, functional_operator
 from ._report import By, OperatorSupport, SupportReport
-from ._torch_private.operators import qualified_name
-from ._torch_private.patching import one_at_a_time, quiet
+from ._torch.private.operators import qualified_name
+from ._torch.private.patching import one_at_a_time, quiet
 from .errors import CaptureError, causes
 
 _RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "nothing")

@@ -9,22 +9,22 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
-from pyops._models.model import ModelSource
-from pyops._progress import progress
+from pyops._core.models.model import ModelSource
+from pyops._support.progress import progress
 from pyops.errors import warn
 
 from . import _pipeline as pipeline
-from ._arguments import as_tuple, check_model, split_arguments
-from ._capture.modes import Capture, check_capture
+from ._capture.capture_modes import Capture, check_capture
+from ._capture.model_arguments import as_tuple, check_model, split_arguments
 from ._capture.preparation import Example, Model, check_example
 from ._finishing.finish import Finishing, check_custom_opsets
-from ._guards import guard
+from ._finishing.value_guards import guard
 from ._program import Program
 from ._report import VerificationReport
-from ._torch_private.exporter import shapes_of_axes
-from ._torch_private.operators import OpOverload
-from ._torch_private.patching import one_at_a_time, quiet
-from ._torchscript import exporter as torchscript_exporter
+from ._torch.private.onnx_exporter import shapes_of_axes
+from ._torch.private.operators import OpOverload
+from ._torch.private.patching import one_at_a_time, quiet
+from ._torchscript import torchscript_export as torchscript_exporter
 from ._verify import calls_of, compared, evaluation
 from .errors import ExportError
 

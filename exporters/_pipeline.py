@@ -9,31 +9,24 @@ from typing import Any
 
 import torch
 
-from pyops._progress import track
+from pyops._support.progress import track
 from pyops.errors import PyopsError
 
-from ._capture.calls import random_calls
+from ._capture.capture_modes import Capture, Captured, captured, ways
 from ._capture.decisions import CaptureDecision, decision, record, warn_of_decisions, warn_of_draws
 from ._capture.failures import capture_failure, in_trace, is_capture_failure
-from ._capture.modes import Capture, Captured, captured, ways
+from ._capture.graph_calls import random_calls
 from ._capture.preparation import Example, prepared
-from ._capture.sizes import (
-    SizeCondition,
-    fixed_sizes,
-    model_place,
-    recorded_conditions,
-    size_conditions,
-    size_names,
-)
+from ._capture.sizes import SizeCondition, fixed_sizes, model_place, recorded_conditions, size_conditions, size_names
 from ._finishing.finish import Finishing, finish
 from ._finishing.size_checks import add_size_checks
-from ._lowering.emission import Emission
+from ._lowering.emission_record import Emission
 from ._lowering.lower import lower, unwrapped
-from ._plan import checking
+from ._plan import call_verification
 from ._plan.plan import Plan
 from ._plan.reasons import Finding, fallbacks
 from ._program import Program
-from ._torch_private.exporter import record_strategy, report_failure
+from ._torch.private.onnx_exporter import record_strategy, report_failure
 from .errors import CaptureError, NoTranslationError
 
 
@@ -166,22 +159,22 @@ def _is_users(error: Exception) -> bool:
     return ours and not is_capture_failure(error)
 
 
-def _findings(plan: Plan, example: Example, request: Request) -> dict[checking.Place, Finding]:
+def _findings(plan: Plan, example: Example, request: Request) -> dict[call_verification.Place, Finding]:
     """Return what is wrong with the translations of a plan, by captured call and operator; correct ones are left out.
 
     Every distinct call is exported alone, by such a plan without fallbacks.
     """
     passed = {name: request.arguments.get(name) for name in ("opset_version", "custom_translation_table")}
     alone = Request(request.kernels, False, "export", Finishing(optimize=request.finishing.optimize), passed)
-    found: dict[checking.Place, Finding] = {}
+    found: dict[call_verification.Place, Finding] = {}
     with warnings.catch_warnings(), torch.no_grad():
         # Warnings about parts of a model, or what torch decomposes it into, do not concern the user.
         warnings.simplefilter("ignore")
-        for call in track(checking.distinct_calls(plan, example.args, example.kwargs), "checking calls"):
+        for call in track(call_verification.distinct_calls(plan, example.args, example.kwargs), "checking calls"):
             try:
-                finding = checking.compared(call, export(call.example, alone), request.fill_missing)
+                finding = call_verification.compared(call, export(call.example, alone), request.fill_missing)
             except Exception as error:  # the error is the finding
-                finding = checking.failed(error)
+                finding = call_verification.failed(error)
             if finding is not None:
                 found |= {(name, call.target): finding for name in call.names}
     return found

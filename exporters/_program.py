@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from pyops._files import whole_file
+from pyops._support.atomic_files import whole_file
 
-from ._arguments import input_values
 from ._capture.decisions import CaptureDecision
-from ._optimization import optimize
+from ._capture.model_arguments import input_values
+from ._finishing.optimization import optimize
 from ._report import Fallback
 
 
@@ -84,7 +84,9 @@ class Program(torch.onnx.ONNXProgram):
         initializer : callable, optional
             Creates a session from a path or bytes; `pyops.InferenceSession` by default.
         """
-        from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
+        from pyops._core.runtime.inference_session import (
+            InferenceSession,  # needs onnxruntime, which exporting does not
+        )
 
         super().initialize_inference_session(initializer or InferenceSession)
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from pyops._schema.dtypes import DType, describe, dtype_name
-from pyops._tables import Part, Shown
+from pyops._support.element_types import DType, describe, dtype_name
+from pyops._support.text_tables import Part, Shown
 from pyops._tolerances import Array, Tolerances, difference
 
 By = Literal["torch", "registration", "kernel", "fallback", "nothing"]

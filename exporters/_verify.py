@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyops._models.model import ModelSource
-from pyops._progress import step
-from pyops._schema import devices
-from pyops._schema.dtypes import DType
+from pyops._core.cuda import devices
+from pyops._core.models.model import ModelSource
+from pyops._support.element_types import DType
+from pyops._support.progress import step
 
-from ._arguments import as_tuple, input_values
 from ._capture.comparison import allow_rounding, results
+from ._capture.model_arguments import as_tuple, input_values
 from ._capture.preparation import Model
 from ._report import OutputComparison, VerificationReport, compare
+from ._torch.private.trees import tensor_leaves
 from ._torch.tensors import as_onnx_array, numpy_dtype
-from ._torch_private.trees import tensor_leaves
 from .errors import ExportError
 
 
@@ -34,7 +34,7 @@ def compared(
     fill_missing: bool,
 ) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for these calls; the rest is as for `exporters.verify`."""
-    from pyops._runtime.session import InferenceSession  # needs onnxruntime, which exporting does not
+    from pyops._core.runtime.inference_session import InferenceSession  # needs onnxruntime, which exporting does not
 
     allowed = {_dtype(dtype).name: pair for dtype, pair in tolerances.items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model

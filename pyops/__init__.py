@@ -21,39 +21,39 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import shapes as shapes
     from . import testing as testing
-    from ._build.build import build as build
+    from ._core.ops.decorator import onnx_op as onnx_op
+    from ._core.ops.extensions_decorators import PyCustomOpDef as PyCustomOpDef
+    from ._core.ops.op import Op as Op
+    from ._core.runtime.inference_session import InferenceSession as InferenceSession
+    from ._core.runtime.inference_session import get_library_path as get_library_path
+    from ._core.runtime.inference_session import register_custom_ops as register_custom_ops
+    from ._core.runtime.kernel_exceptions import last_exception as last_exception
+    from ._core.runtime.onnxruntime_patch import patch_onnxruntime as patch_onnxruntime
+    from ._core.runtime.profiling import profile as profile
+    from ._core.runtime.reference_ops import reference_ops as reference_ops
     from ._display.netron import show_model as show_model
     from ._display.op_table import list_ops as list_ops
-    from ._onnx_schemas import register_schemas as register_schemas
-    from ._ops.adoption import PyCustomOpDef as PyCustomOpDef
-    from ._ops.decorator import onnx_op as onnx_op
-    from ._ops.op import Op as Op
-    from ._runtime.calls.exceptions import last_exception as last_exception
-    from ._runtime.calls.timing import profile as profile
-    from ._runtime.patching import patch_onnxruntime as patch_onnxruntime
-    from ._runtime.reference import reference_ops as reference_ops
-    from ._runtime.session import InferenceSession as InferenceSession
-    from ._runtime.session import get_library_path as get_library_path
-    from ._runtime.session import register_custom_ops as register_custom_ops
+    from ._machine.libraries.build import build as build
+    from ._onnx.op_schemas import register_schemas as register_schemas
 
 __version__ = "0.2.0"
 
 # Imported on first use: declarations must work without ONNX Runtime, and pytest, which loads pyops' plug-in wherever it
 # is installed, must not import NumPy for it.
 _LAZY = {
-    "InferenceSession": "._runtime.session",
-    "Op": "._ops.op",
-    "PyCustomOpDef": "._ops.adoption",
-    "build": "._build.build",
-    "get_library_path": "._runtime.session",
-    "last_exception": "._runtime.calls.exceptions",
+    "InferenceSession": "._core.runtime.inference_session",
+    "Op": "._core.ops.op",
+    "PyCustomOpDef": "._core.ops.extensions_decorators",
+    "build": "._machine.libraries.build",
+    "get_library_path": "._core.runtime.inference_session",
+    "last_exception": "._core.runtime.kernel_exceptions",
     "list_ops": "._display.op_table",
-    "onnx_op": "._ops.decorator",
-    "patch_onnxruntime": "._runtime.patching",
-    "profile": "._runtime.calls.timing",
-    "reference_ops": "._runtime.reference",
-    "register_custom_ops": "._runtime.session",
-    "register_schemas": "._onnx_schemas",
+    "onnx_op": "._core.ops.decorator",
+    "patch_onnxruntime": "._core.runtime.onnxruntime_patch",
+    "profile": "._core.runtime.profiling",
+    "reference_ops": "._core.runtime.reference_ops",
+    "register_custom_ops": "._core.runtime.inference_session",
+    "register_schemas": "._onnx.op_schemas",
     "show_model": "._display.netron",
 }
 _MODULES = ("errors", "shapes", "testing")

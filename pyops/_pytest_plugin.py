@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ._runtime.session import InferenceSession
+    from ._core.runtime.inference_session import InferenceSession
     from .testing import Sample
 
 _ISOLATED = pytest.StashKey[bool]()
@@ -46,7 +46,7 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 
 def _isolate(item: pytest.Item) -> None:
     """Undo the declarations of a test when it ends, if pyops has been imported."""
-    if "pyops._ops.registry" not in sys.modules or _ISOLATED in item.stash:
+    if "pyops._core.ops.op_registry" not in sys.modules or _ISOLATED in item.stash:
         return
     from .testing import isolated_declarations
 
@@ -68,7 +68,7 @@ def pyops_session() -> Callable[..., InferenceSession]:
     def make(source: Any, sess_options: Any = None, **arguments: Any) -> InferenceSession:
         import onnxruntime
 
-        from ._runtime.session import InferenceSession
+        from ._core.runtime.inference_session import InferenceSession
         from .testing import Sample
 
         if sess_options is None:
@@ -131,7 +131,7 @@ class _Check(pytest.Item):
 
     def runtest(self) -> None:
         """Run the checks, or skip them if no inputs can be generated from the op's signature."""
-        from ._ops.op import Op
+        from ._core.ops.op import Op
         from .errors import InputError
         from .testing import check
         from .testing._check import example

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._schema.dtypes import STRING, describe
+from ._support.element_types import STRING, describe
 
 Array = np.ndarray[Any, Any]
 

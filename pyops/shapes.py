@@ -18,6 +18,6 @@ Examples
 float32[n//2, 2]
 """
 
-from ._schema.specs import RuntimeDim, SymbolicDim, TensorSpec, broadcast, new_dim
+from ._core.schema.tensor_specs import RuntimeDim, SymbolicDim, TensorSpec, broadcast, new_dim
 
 __all__ = ["RuntimeDim", "SymbolicDim", "TensorSpec", "broadcast", "new_dim"]

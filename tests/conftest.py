@@ -37,7 +37,7 @@ def engine_of_scripts(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory with a module of ops, and an output of 80 columns that is not a terminal."""
-    from tests.cli.commands import OPS  # which imports typer
+    from tests.pyops._cli.commands import OPS  # which imports typer
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))

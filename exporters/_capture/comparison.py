@@ -13,16 +13,16 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 from torch.fx import Interpreter, Node
 
-from pyops._progress import step
+from pyops._support.progress import step
 from pyops._tolerances import Array, difference
 
-from .._arguments import to_onnx_outputs
 from .._report import OutputComparison, compare, describe_differences
-from .._torch_private.operators import OpOverload, qualified_name
-from .._torch_private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves, unflatten
-from .calls import random_calls, spell_place
+from .._torch.private.operators import OpOverload, qualified_name
+from .._torch.private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves, unflatten
 from .decisions import CaptureDecision
 from .failures import UnfaithfulError, summary
+from .graph_calls import random_calls, spell_place
+from .model_arguments import to_onnx_outputs
 from .preparation import Example, unchanged_attributes
 from .sizes import model_place
 

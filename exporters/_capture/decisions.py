@@ -17,7 +17,7 @@ import torch
 
 from pyops.errors import warn
 
-from .._torch_private.capture import is_fake
+from .._torch.private.torch_export import is_fake
 from ..errors import CaptureWarning
 
 Kind = Literal["branch", "number", "size", "values"]

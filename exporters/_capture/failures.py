@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from torch.fx import Node
 
-from .._torch_private.exporter import UncapturedError
-from .._torch_private.operators import HigherOrderOperator, OpOverload, qualified_name
+from .._torch.private.onnx_exporter import UncapturedError
+from .._torch.private.operators import HigherOrderOperator, OpOverload, qualified_name
 from ..errors import CaptureError, ExportError, causes
-from .calls import ENTRIES, NOWHERE, TRACE, Place, innermost, source_line, spell_place
+from .graph_calls import ENTRIES, NOWHERE, TRACE, Place, innermost, source_line, spell_place
 
 _LONGEST, _MOST_PLACES = 300, 5
 

@@ -18,11 +18,11 @@ from torch.fx.traceback import annotate, preserve_node_meta
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from .._torch_private.capture import failed_evaluations, script_calls, unchecked_states
-from .._torch_private.operators import OpOverload, find_overload, promise, qualified_name, schema_arguments, spell
-from .._torch_private.trees import replace_leaves, tensor_leaves
-from .calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
-from .questions import QUESTIONS
+from .._torch.private.operators import OpOverload, find_overload, promise, qualified_name, schema_arguments, spell
+from .._torch.private.torch_export import failed_evaluations, script_calls, unchecked_states
+from .._torch.private.trees import replace_leaves, tensor_leaves
+from .data_dependent import QUESTIONS
+from .graph_calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from .._torch_private.capture import is_fake, unvalidated_distributions
-from .._torch_private.operators import OpOverload
-from .._torch_private.trees import flatten, registering, replace_leaves, tensor_leaves
+from .._torch.private.operators import OpOverload
+from .._torch.private.torch_export import is_fake, unvalidated_distributions
+from .._torch.private.trees import flatten, registering, replace_leaves, tensor_leaves
 from ..errors import CaptureError
 from .sizes import check_dynamic_shapes
 

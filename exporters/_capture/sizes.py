@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from .._torch_private.capture import asked_sizes, traced_frames, with_equal_sizes
-from .._torch_private.trees import children, flatten, registering, unflatten
+from .._torch.private.torch_export import asked_sizes, traced_frames, with_equal_sizes
+from .._torch.private.trees import children, flatten, registering, unflatten
 from ..errors import CaptureError, ExportError
-from .calls import Place, calling_place, definition_place, in_torch, innermost
+from .graph_calls import Place, calling_place, definition_place, in_torch, innermost
 
 _SYMBOL = re.compile(r"\bs\d+\b")  # torch's names of dynamic sizes: s0, s1, ...
 _LOOPS = "/torch/_higher_order_ops/"  # whose code depends on sizes as a model's does
-_EVALUATION = (torch.__file__, "/torch/fx/experimental/", "/exporters/_torch_private/", __file__)
+_EVALUATION = (torch.__file__, "/torch/fx/experimental/", "/exporters/_torch/private/", __file__)
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.traceback import preserve_node_meta
 
-from .._torch_private.operators import HigherOrderOperator, OpOverload, find_overload, promise, qualified_name
-from .._torch_private.tracing import enters_autocast, trace_graph
-from .._torch_private.trees import clone_tensors, replace_leaves, tensor_leaves
-from .calls import READ, place_of
+from .._torch.private.operators import HigherOrderOperator, OpOverload, find_overload, promise, qualified_name
+from .._torch.private.tracing import enters_autocast, trace_graph
+from .._torch.private.trees import clone_tensors, replace_leaves, tensor_leaves
+from .data_dependent import Answers, Reads, is_question
 from .decisions import CaptureDecision, Kind, decision, spell_value
 from .failures import AUTOCAST, UnfaithfulError, lost
+from .graph_calls import READ, place_of
 from .interception import intercepted, target_of
-from .questions import Answers, Reads, is_question
-from .sources import sources
+from .value_sources import sources
 
 _aten = torch.ops.aten
 _MOST_VALUES = 4096  # of a tensor that a guard compares
@@ -40,7 +40,7 @@ def trace(
     Parameters
     ----------
     guard : OpOverload, optional
-        The operator of `exporters._guards`, called for decisions that depend on the arguments.
+        The operator of `exporters._finishing.value_guards`, called for decisions that depend on the arguments.
 
     Returns
     -------

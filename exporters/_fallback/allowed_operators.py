@@ -21,7 +21,7 @@ from __future__ import annotations
 import functools
 import re
 
-from .._torch_private.operators import (
+from .._torch.private.operators import (
     OpOverload,
     is_mutable,
     is_random,

@@ -12,20 +12,21 @@ import torch
 from onnx_ir.passes.common import InlinePass
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
-from pyops._models.model import Model
-from pyops._models.resolution import resolve
-from pyops._ops import adoption, builtin, registry
-from pyops._progress import step
-from pyops._runtime.refusals import opset_too_old
+from pyops._core.models.model import Model
+from pyops._core.models.op_resolution import resolve
+from pyops._core.ops import extensions_decorators, op_registry
+from pyops._core.runtime.load_errors import opset_too_old
+from pyops._support import builtin_operators
+from pyops._support.progress import step
 
-from .._arguments import Argument, as_json, record_arguments
+from .._capture.model_arguments import Argument, as_json, record_arguments
 from .._capture.sizes import constant_sizes
-from .._lowering.emission import Emission, Functions
+from .._lowering.emission_record import Emission, Functions
 from .._lowering.translations import check_opset
-from .._optimization import all_nodes, optimize
-from .._torch_private.trees import is_tensor
+from .._torch.private.trees import is_tensor
 from ..errors import ExportError
 from .integer_division import guard_divisions
+from .optimization import all_nodes, optimize
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,15 @@ def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
             f'custom_opsets is {custom_opsets!r}; write domains and their versions, for example {{"mylibrary": 2}}'
         )
     for domain, version in custom_opsets.items():
-        if domain in ("", builtin.ONNX_DOMAIN):
+        if domain in ("", builtin_operators.ONNX_DOMAIN):
             raise ExportError(f"custom_opsets has ONNX's own domain {domain!r}; pass opset_version={version}")
         if not isinstance(domain, str) or not isinstance(version, int) or version < 1:
             raise ExportError(
                 f"custom_opsets has {domain!r}: {version!r}; write a domain and its version, "
                 'for example {"mylibrary": 2}'
             )
-        unknown = builtin.unknown_version(domain, version)
-        if unknown and domain not in registry.domains():
+        unknown = builtin_operators.unknown_version(domain, version)
+        if unknown and domain not in op_registry.domains():
             raise ExportError(unknown)
 
 
@@ -140,7 +141,7 @@ def _add_functions(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bo
         for node in body.all_nodes():
             if node.domain and (node.domain, node.op_type) not in needed:
                 version = body.opset_imports[node.domain]
-                op = registry.find(node.domain, node.op_type, version)
+                op = op_registry.find(node.domain, node.op_type, version)
                 emitted.add(node.domain, node.op_type, op.version if op else version)
         # The passes and ONNX Runtime require the model to import every domain that a function uses.
         for domain, version in body.opset_imports.items():
@@ -213,7 +214,7 @@ def _set_opset_imports(
 
 
 def _check_meaning(domain: str, name: str, emitted: set[int], version: int) -> None:
-    meant = registry.find(domain, name, version)
+    meant = op_registry.find(domain, name, version)
     wrong = emitted - {meant.version} if meant else set()
     if wrong:
         raise ExportError(
@@ -229,7 +230,8 @@ def _check_onnx_operators(model: onnx_ir.Model) -> None:
     problems = [
         opset_too_old(name, opset_version)
         for name in sorted(named)
-        if not onnx.defs.has(name, opset_version) and registry.find(builtin.ONNX_DOMAIN, name, opset_version) is None
+        if not onnx.defs.has(name, opset_version)
+        and op_registry.find(builtin_operators.ONNX_DOMAIN, name, opset_version) is None
     ]
     if problems:
         raise ExportError("; ".join(problems))
@@ -252,8 +254,8 @@ def _validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> N
         A node's inputs, outputs or attributes differ from the declaration; a domain of declared ops has no op of
         the node's name and version; or ONNX Runtime does not know a version that the model imports.
     """
-    domains = registry.domains()
-    declared = [node for node in all_nodes(model) if (node.domain or builtin.ONNX_DOMAIN) in domains]
+    domains = op_registry.domains()
+    declared = [node for node in all_nodes(model) if (node.domain or builtin_operators.ONNX_DOMAIN) in domains]
     if not declared and model.opset_imports.keys() <= {""}:
         return
     _name_absent_inputs(model)
@@ -261,7 +263,7 @@ def _validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> N
     proto.graph.node.extend(map(onnx_ir.serde.serialize_node, declared))
     proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in model.opset_imports.items())
     proto.functions.extend(onnx.FunctionProto(domain=key[0], name=key[1]) for key in model.functions)
-    problems = resolve(Model(b"", proto), {}, adoption.taken_domains()).problems
+    problems = resolve(Model(b"", proto), {}, extensions_decorators.taken_domains()).problems
     if problems:
         asked = f"with custom_opsets={dict(custom_opsets)} " if custom_opsets else ""
         lines = "".join(f"\n  - {line}" for line in dict.fromkeys(problems))
@@ -271,6 +273,6 @@ def _validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> N
 def _name_absent_inputs(model: onnx_ir.Model) -> None:
     """Give absent inputs before a variadic one their empty names, which ONNX requires and torch trims."""
     for node in all_nodes(model):
-        op = registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
+        op = op_registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
         if op is not None and op.signature.inputs and op.signature.inputs[-1].variadic:
             node.resize_inputs(max(len(node.inputs), len(op.signature.inputs) - 1))

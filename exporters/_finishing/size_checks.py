@@ -14,7 +14,7 @@ import onnx_ir
 from onnx_ir import DataType, Value
 from onnx_ir.tape import Tape
 
-from .._capture.calls import spell_place
+from .._capture.graph_calls import spell_place
 from .._capture.sizes import SizeCondition
 
 _INT, _FLOAT, _BOOL = DataType.INT64, DataType.DOUBLE, DataType.BOOL

@@ -7,8 +7,8 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .table import lower
-from .values import cast, constant, dtype_of, onnx_ops, promoted, typed_constant
+from .operands import cast, constant, dtype_of, onnx_ops, promoted, typed_constant
+from .row_table import lower
 
 
 def with_number(self: Any, number: onnx_ir.Value) -> list[Any]:

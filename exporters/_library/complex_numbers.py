@@ -10,9 +10,9 @@ import onnx_ir
 import torch
 
 from .elementwise import atan2, is_negative
+from .operands import Pairs, by_parts, cast, constant, dtype_of, join, like, named_dtype, onnx_ops, plain, split
 from .precision import log_of_one_plus
-from .table import lower, lower_complex
-from .values import Pairs, by_parts, cast, constant, dtype_of, join, like, named_dtype, onnx_ops, plain, split
+from .row_table import lower, lower_complex
 
 Parts = tuple[Any, Any]
 """The real and the imaginary parts of complex numbers."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from .complex_numbers import Parts, multiply, parts
 from .complex_tensors import as_real
-from .table import lower_complex
-from .values import Pairs, constant, join, onnx_ops, split, transposed
+from .operands import Pairs, constant, join, onnx_ops, split, transposed
+from .row_table import lower_complex
 
 
 def _product(x: Any, y: Any, product: Callable[[Any, Any], Any] = onnx_ops.MatMul) -> Parts:

@@ -9,22 +9,10 @@ from typing import Any
 import onnx_ir
 
 from .._lowering.translations import functional_overloads
-from .._torch_private.operators import as_exported, find_overload, qualified_name, schema_arguments
+from .._torch.private.operators import as_exported, find_overload, qualified_name, schema_arguments
 from .complex_numbers import absolute, parts, truth
-from .table import lower, lower_complex, rows
-from .values import (
-    Pairs,
-    by_torch,
-    cast,
-    constant,
-    dtype_of,
-    join,
-    kernels,
-    like,
-    named_dtype,
-    onnx_ops,
-    split,
-)
+from .operands import Pairs, by_torch, cast, constant, dtype_of, join, kernels, like, named_dtype, onnx_ops, split
+from .row_table import lower, lower_complex, rows
 
 # Arguments that hold complex numbers, by torch's names; others are masks, indices and dimensions.
 _NUMBERS = {"self", "input", "other", "src", "source", "values", "value", "fill_value"}

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir
 import torch
 
-from .table import lower
-from .values import Pairs, constant, onnx_ops, typed_constant, vector
+from .operands import Pairs, constant, onnx_ops, typed_constant, vector
+from .row_table import lower
 
 _PARTS: dict[Any, type[np.floating[Any]]] = {
     torch.complex64: np.float32,

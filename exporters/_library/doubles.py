@@ -10,9 +10,9 @@ import onnx_ir
 
 from .complex_numbers import asinh_of_real, hyperbolic
 from .elementwise import atan2, of_doubles
+from .operands import kernels, onnx_ops
 from .precision import double
-from .table import lower
-from .values import kernels, onnx_ops
+from .row_table import lower
 
 
 def _doubled(x: Any) -> Any:

@@ -11,15 +11,13 @@ import onnx
 import onnx_ir
 import torch
 
-from pyops._ops.op import Op
+from pyops._core.ops.op import Op
 from pyops.kernels import pointwise, special
 
-from .._lowering.nodes import emit
+from .._lowering.node_emission import emit
 from .._torch.tensors import numpy_dtype
 from .arithmetic import with_number
-from .precision import exp_minus_one, log_of_one_plus
-from .table import lower
-from .values import (
+from .operands import (
     by_torch,
     cast,
     constant,
@@ -34,6 +32,8 @@ from .values import (
     typed_constant,
     widened,
 )
+from .precision import exp_minus_one, log_of_one_plus
+from .row_table import lower
 
 
 def _by_number(node: Callable[..., Any]) -> Callable[..., Any]:

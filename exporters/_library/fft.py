@@ -9,8 +9,8 @@ import onnx_ir
 
 from pyops.kernels.fft import NORMS
 
-from .table import lower
-from .values import Pairs, constant, kernels, onnx_ops, vector
+from .operands import Pairs, constant, kernels, onnx_ops, vector
+from .row_table import lower
 
 _Kind = Literal["full", "real to half", "half to real"]
 

@@ -13,8 +13,7 @@ import torch
 
 from pyops.kernels import searching
 
-from .table import lower
-from .values import (
+from .operands import (
     Pairs,
     by_parts,
     by_torch,
@@ -30,6 +29,7 @@ from .values import (
     typed_constant,
     vector,
 )
+from .row_table import lower
 
 lower("aten::nonzero_static")(searching.nonzero_static)
 lower("aten::one_hot")(searching.one_hot)

@@ -14,11 +14,11 @@ import torch
 
 from pyops.kernels import pooling
 
-from .._lowering.nodes import opset
-from .._torch_private.exporter import recorded_nodes, recording
+from .._lowering.node_emission import opset
+from .._torch.private.onnx_exporter import recorded_nodes, recording
 from ..errors import ExportError
-from .table import lower
-from .values import by_torch, constant, dtype_of, like, onnx_ops, transposed, vector, widened
+from .operands import by_torch, constant, dtype_of, like, onnx_ops, transposed, vector, widened
+from .row_table import lower
 
 
 @lower("aten::convolution", replaces=True)

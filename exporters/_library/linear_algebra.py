@@ -15,18 +15,12 @@ import numpy as np
 import onnx_ir
 import torch
 
-from pyops.kernels import (
-    linear_systems,
-    orthogonal_factorization,
-    spectral,
-    triangular_factorization,
-)
+from pyops.kernels import linear_systems, orthogonal_factorization, spectral, triangular_factorization
 
 from .._torch.tensors import numpy_dtype
 from ..errors import ExportError
 from .elementwise import atan2
-from .table import lower, lower_complex
-from .values import (
+from .operands import (
     Pairs,
     by_torch,
     cast,
@@ -42,6 +36,7 @@ from .values import (
     split,
     transposed,
 )
+from .row_table import lower, lower_complex
 
 
 @lower("aten::_cdist_forward")

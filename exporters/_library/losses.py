@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir
 import torch.nn.modules.linear_cross_entropy  # noqa: F401 # defines its operators
 
-from .table import lower
-from .values import constant, kernels, like, onnx_ops, promote, transposed
+from .operands import constant, kernels, like, onnx_ops, promote, transposed
+from .row_table import lower
 
 _NONE, _MEAN, _SUM = 0, 1, 2
 

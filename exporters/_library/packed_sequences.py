@@ -14,8 +14,8 @@ import numpy as np
 import onnx_ir
 
 from ..errors import ExportError
-from .table import lower
-from .values import constant, like, onnx_ops, vector
+from .operands import constant, like, onnx_ops, vector
+from .row_table import lower
 
 
 @lower("aten::_pack_padded_sequence")

@@ -8,8 +8,8 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .table import lower
-from .values import cast, constant, dtype_of, like, named_dtype, onnx_ops, typed_constant
+from .operands import cast, constant, dtype_of, like, named_dtype, onnx_ops, typed_constant
+from .row_table import lower
 
 # For float64, torch's exporter has constants or nodes of float32 in what follows.
 

@@ -13,9 +13,9 @@ import torch
 
 from pyops.kernels import order_statistics, reductions
 
-from .._torch_private.exporter import recorded_nodes
-from .table import lower
-from .values import by_torch, cast, constant, dtype_of, kernels, like, named_dtype, onnx_ops, promote, typed_constant
+from .._torch.private.onnx_exporter import recorded_nodes
+from .operands import by_torch, cast, constant, dtype_of, kernels, like, named_dtype, onnx_ops, promote, typed_constant
+from .row_table import lower
 
 # Sorting puts NaN above everything, as in torch; ONNX does not define where TopK puts a NaN.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir
 
-from .nodes import opset
+from .node_emission import opset
 from .translations import register, register_translation
 
 _FLOAT = {onnx_ir.DataType.FLOAT, onnx_ir.DataType.FLOAT16}

@@ -14,11 +14,11 @@ import torch
 
 from pyops.errors import PyopsError
 
-from .._torch_private.exporter import Lowering, RepeatedError, adapted_exporter
-from .._torch_private.operators import OpOverload, find_overload, qualified_name
+from .._torch.private.onnx_exporter import Lowering, RepeatedError, adapted_exporter
+from .._torch.private.operators import OpOverload, find_overload, qualified_name
 from ..errors import ExportError, NoTranslationError, causes
-from .emission import Emission, record_emission
-from .nodes import symbolic_message
+from .emission_record import Emission, record_emission
+from .node_emission import symbolic_message
 from .translations import raised_by_translation
 
 

@@ -12,14 +12,14 @@ import torch
 from onnx_ir.schemas import AttributeParameter
 from onnxscript import OnnxFunction, evaluator
 
-from pyops._ops.op import Op
-from pyops._schema.attribute import Attribute, AttributeKind
+from pyops._core.ops.op import Op
+from pyops._core.schema.attribute import Attribute, AttributeKind
 
-from .._torch_private.exporter import emit_call
-from .._torch_private.operators import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell
+from .._torch.private.onnx_exporter import emit_call
+from .._torch.private.operators import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell
 from ..errors import ExportError
-from . import emission
-from .nodes import emit, refuse_symbolic
+from . import emission_record
+from .node_emission import emit, refuse_symbolic
 
 
 def op_translation(target: OpOverload, op: Op[..., Any]) -> Callable[..., Any]:
@@ -127,7 +127,7 @@ class _Calls:
             if isinstance(item, AttributeParameter) and given.get(item.name) is not None:
                 refuse_symbolic(f"{function.opset.domain}::{function.name}", item.name, given[item.name])
                 given[item.name] = Attribute(item.name, AttributeKind[item.type.name]).convert(given[item.name])
-        recording = emission.current()
+        recording = emission_record.current()
         if recording is not None:
             recording.functions.add(function)
         return emit_call(self._emitting, function, given, adds=recording is None)

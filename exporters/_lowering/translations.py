@@ -12,11 +12,11 @@ import onnx
 import onnx_ir
 from onnx.defs import OpSchema
 
-from pyops._ops.op import Op
-from pyops._schema.node import add_note
+from pyops._core.ops.op import Op
+from pyops._core.schema.node_validation import add_note
 
-from .._torch_private.exporter import lowest_opset, recording
-from .._torch_private.operators import (
+from .._torch.private.onnx_exporter import lowest_opset, recording
+from .._torch.private.operators import (
     OpOverload,
     find_overload,
     is_mutable,

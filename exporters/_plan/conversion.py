@@ -10,11 +10,11 @@ import torch
 from torch.fx import Node
 
 from .._capture.interception import target_of
-from .._library.values import Pairs, dtype_of, typed_constant
-from .._lowering.nodes import opset
+from .._library.operands import Pairs, dtype_of, typed_constant
+from .._lowering.node_emission import opset
+from .._torch.private.onnx_exporter import set_type
+from .._torch.private.trees import present_leaves
 from .._torch.tensors import as_onnx_array
-from .._torch_private.exporter import set_type
-from .._torch_private.trees import present_leaves
 from . import reasons
 
 

@@ -17,34 +17,28 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from pyops._progress import step
+from pyops._support.progress import step
 from pyops.errors import PyopsError
 
-from .._capture.calls import mark_calls, mark_of, source_line
 from .._capture.failures import inexpressible
+from .._capture.graph_calls import mark_calls, mark_of, source_line
 from .._capture.interception import target_of
-from .._fallback.kernel import emit_fallback
-from .._library import library
+from .._fallback.fallback_node import emit_fallback
+from .._library import translation_order
 from .._library.elementwise import floor_of_quotient
-from .._library.library import Answer, source_name
-from .._library.table import Row
+from .._library.row_table import Row
+from .._library.translation_order import Answer, source_name
 from .._lowering.lower import explain_error, untranslated
 from .._lowering.translations import no_translation_error, registered, registration_of
 from .._report import By
-from .._torch_private.exporter import Exporter, Lowering, RepeatedError, undo_on_failure
-from .._torch_private.operators import (
-    HigherOrderOperator,
-    OpOverload,
-    is_random,
-    qualified_name,
-    schema_arguments,
-)
-from .._torch_private.trees import present_leaves
+from .._torch.private.onnx_exporter import Exporter, Lowering, RepeatedError, undo_on_failure
+from .._torch.private.operators import HigherOrderOperator, OpOverload, is_random, qualified_name, schema_arguments
+from .._torch.private.trees import present_leaves
 from ..errors import NoTranslationError, causes
 from . import reasons
 from .conversion import emit_constant, emit_placeholder, is_sequence, of_number, results, with_pairs
+from .graph_rewriting import functional_graph, return_tensors, take_strides_of_values
 from .reasons import Decision, Finding, functional_operator, has_complex_input, is_constant
-from .rewriting import functional_graph, return_tensors, take_strides_of_values
 
 NO_TRANSLATION = "torch's exporter has no translation"
 
@@ -90,7 +84,7 @@ class Plan(Lowering):
         """Decompose the captured program down to calls that have an answer."""
         step("decomposing the graph")
         self.decisions = []
-        kernels = library.targets() if self._uses_kernels else ()
+        kernels = translation_order.targets() if self._uses_kernels else ()
         overruled = {target for _, target in self.findings}
         graph = functional_graph(captured) if self.findings else captured
         while True:
@@ -190,7 +184,7 @@ class Plan(Lowering):
 
     def _row(self, node: Node, target: OpOverload) -> Row | None:
         """Return the row of the kernel library for a call, or None."""
-        return library.find(qualified_name(target), has_complex_input(node)) if self._uses_kernels else None
+        return translation_order.find(qualified_name(target), has_complex_input(node)) if self._uses_kernels else None
 
     def _answers(self, node: Node, exporter: Exporter) -> Iterator[Answer]:
         """Yield what may translate a call, in the order in which it is tried."""
@@ -204,13 +198,13 @@ class Plan(Lowering):
                 given = self._table[qualified_name(target)]
                 yield Answer("registration", f"custom_translation_table: {source_name(given)}", given)
                 return
-            for answer in library.answers(target, row, exporter.own_translation(node), has_complex):
+            for answer in translation_order.answers(target, row, exporter.own_translation(node), has_complex):
                 if answer.by == "kernel":
                     answer = replace(answer, emit=self._by_kernel(node, target))
                 elif answer.by == "torch" and _begins_with_number(node):
                     answer = replace(answer, emit=of_number(answer.emit))
                 yield answer
-        elif row is not None and target not in library.targets():
+        elif row is not None and target not in translation_order.targets():
             yield Answer("kernel", "ops of pyops.kernels", self._by_kernel(node, target))
         if is_constant(node):
             yield Answer("torch", "it is a constant of the model", lambda *_, **__: emit_constant(node))
@@ -282,7 +276,7 @@ class Plan(Lowering):
         def emitted(*args: Any, **kwargs: Any) -> Any:
             names = [item.name for item in schema_arguments(target)]
             pairs = with_pairs((node.args, dict(node.kwargs)), (args, kwargs))
-            result = library.emit(target, {**dict(zip(names, pairs[0], strict=False)), **pairs[1]})
+            result = translation_order.emit(target, {**dict(zip(names, pairs[0], strict=False)), **pairs[1]})
             if result is NotImplemented or is_sequence(result, node.meta["val"]):
                 return result
             return results(node.meta["val"], iter(present_leaves(result)))

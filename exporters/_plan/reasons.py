@@ -12,8 +12,8 @@ from torch.fx import Node
 
 from .._fallback import allowed_operators
 from .._report import By, Fallback, OutputComparison, describe_differences
-from .._torch_private.operators import OpOverload, find_overload, is_mutable, is_random, qualified_name
-from .._torch_private.trees import present_leaves, tensor_leaves
+from .._torch.private.operators import OpOverload, find_overload, is_mutable, is_random, qualified_name
+from .._torch.private.trees import present_leaves, tensor_leaves
 
 _aten = torch.ops.aten
 

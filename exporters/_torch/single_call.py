@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._torch_private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves
+from .private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves
 
 Tensors = tuple[torch.Tensor, ...]
 Shapes = tuple[tuple[int, ...], ...]

@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from pyops._schema import devices
-from pyops._schema.dtypes import DType, dtype_name
+from pyops._core.cuda import devices
+from pyops._support.element_types import DType, dtype_name
 from pyops.errors import InputError, OutputError
 
 # These have the same name in torch and in NumPy or ml_dtypes.

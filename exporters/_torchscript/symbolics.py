@@ -12,11 +12,11 @@ from torch.onnx import JitScalarType
 
 from .._lowering.op_translation import called_as_nodes, check_returned
 from .._lowering.translations import check_opset, no_translation_error
-from .._torch_private.exporter import element_type, recorded_nodes
-from .._torch_private.operators import Argument, OpOverload, as_exported, qualified_name, schema_arguments
-from .._torch_private.torchscript import fake_types, is_graph_value
-from .._torch_private.trees import flatten, replace_leaves, unflatten
-from .tracing import OPERATOR, Call
+from .._torch.private.onnx_exporter import element_type, recorded_nodes
+from .._torch.private.operators import Argument, OpOverload, as_exported, qualified_name, schema_arguments
+from .._torch.private.torchscript_values import fake_types, is_graph_value
+from .._torch.private.trees import flatten, replace_leaves, unflatten
+from .traced_model import OPERATOR, Call
 
 _DOMAIN = "pyops.translated"
 

@@ -19,17 +19,17 @@ import numpy as np
 import onnx
 import typer
 
+from .._core.ops import plugins as plugin_packages
+from .._core.ops.op import Op
+from .._core.ops.source_location import package
 from .._display import op_table
 from .._display.inspection import inspect
-from .._files import whole_file
-from .._ops import plugins as plugin_packages
-from .._ops.op import Op
-from .._ops.origin import package
-from .._progress import progress, track
-from .._schema.dtypes import describe
+from .._support.atomic_files import whole_file
+from .._support.element_types import describe
+from .._support.progress import progress, track
 from ..errors import EngineError, PyopsError
 from . import output
-from .arguments import as_call, as_feed, find_op, import_module, import_modules, read_arrays, read_attributes
+from .command_arguments import as_call, as_feed, find_op, import_module, import_modules, read_arrays, read_attributes
 from .output import Answer, answering
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def inspect_model(
 
     The exit code is 1 if a node would not run.
     """
-    from .._build.report import read_library
+    from .._machine.libraries.build_report import read_library
 
     if model.suffix in output.LIBRARY_SUFFIXES:
         made = read_library(model)
@@ -106,7 +106,7 @@ def run_model(
     arrays = read_arrays(inputs)
     import onnxruntime
 
-    from .._runtime.session import InferenceSession
+    from .._core.runtime.inference_session import InferenceSession
 
     options: Any = onnxruntime.SessionOptions() if libraries else None
     for path in libraries:
@@ -317,8 +317,8 @@ def build_library(
     """Build a custom-op library from ops with compiled kernels; ONNX Runtime loads it without Python."""
     declared = [value for value in import_module(module).values() if isinstance(value, Op)]
     ops = [find_op(name) for name in names] or list(dict.fromkeys(declared))
-    from .._build.build import build
-    from .._build.uses import of_model
+    from .._machine.libraries.build import build
+    from .._machine.libraries.specializations import of_model
 
     examples = [example for model in models for example in of_model(onnx.load(model), ops)]
     report = build(

@@ -19,12 +19,12 @@ from typing import Annotated, Any
 
 import typer
 
-from .._build.report import read_library
-from .._ops import plugins
-from .._ops.origin import package
-from .._progress import progress
-from .._releases import OLDEST, TESTED, how_tested, is_older, is_tested, tested
-from .._system import described
+from .._core.ops import plugins
+from .._core.ops.source_location import package
+from .._machine.libraries.build_report import read_library
+from .._support.progress import progress
+from .._support.system import described
+from .._support.tested_releases import OLDEST, TESTED, how_tested, is_older, is_tested, tested
 from ..errors import PluginError
 from . import output
 from .output import Answer, answering
@@ -122,7 +122,7 @@ model = onnx.parser.parse_model(
 )
 session = pyops.InferenceSession(model, providers=PROVIDERS, engine=ENGINE)
 assert session.run(None, {"x": np.ones(3, np.float32)})[0].tolist() == [2.0, 2.0, 2.0]
-from pyops._runtime.native.borrowed import counts_references
+from pyops._core.runtime.native.borrowing import counts_references
 copies = "" if counts_references() else "; kernels get copies, as this Python counts references in another way"
 print(json.dumps(f"runs{copies}"))
 """
@@ -130,11 +130,11 @@ print(json.dumps(f"runs{copies}"))
 PROBES = {
     "onnxruntime": "import json, onnxruntime as o; print(json.dumps([o.__version__, o.get_available_providers()]))",
     "native": f"ENGINE, PROVIDERS = 'native', ['CPUExecutionProvider']\n{_RUN_OP}",
-    "direct": "import json; from pyops._runtime.native.direct_code import problem; print(json.dumps(problem()))",
+    "direct": "import json; from pyops._machine.direct.loaded_code import problem; print(json.dumps(problem()))",
     "extensions": f"ENGINE, PROVIDERS = 'extensions', ['CPUExecutionProvider']\n{_RUN_OP}",
     "cuda": f"ENGINE, PROVIDERS = 'native', ['CUDAExecutionProvider', 'CPUExecutionProvider']\n{_RUN_OP}",
     "numba": "import json, numba; f = numba.njit(lambda x: x + 1); assert f(1) == 2; print(json.dumps('compiles'))",
-    "exporters": "import json, exporters; from exporters._library.table import absent; print(json.dumps(absent))",
+    "exporters": "import json, exporters; from exporters._library.row_table import absent; print(json.dumps(absent))",
     "cupy": (
         "import json, cupy; r = cupy.cuda.runtime; n = r.getDeviceCount(); assert cupy.arange(3).sum() == 3; "
         "print(json.dumps([n, r.runtimeGetVersion(), r.driverGetVersion()]))"
@@ -182,7 +182,7 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
 
 
 def _import(domain: str) -> str:
-    return f"import pyops._ops.plugins as p; p.import_for([{domain!r}]); print('true')"
+    return f"import pyops._core.ops.plugins as p; p.import_for([{domain!r}]); print('true')"
 
 
 def _register(path: Path) -> str:

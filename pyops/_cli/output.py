@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .._core.models.op_resolution import FILL_IT, IMPORT_IT
 from .._display.tracebacks import has_others, shortened
-from .._models.resolution import FILL_IT, IMPORT_IT
-from .._schema.dtypes import dtype_name
-from .._tables import Part, printable, text_table, without_empty_tables
+from .._support.element_types import dtype_name
+from .._support.text_tables import Part, printable, text_table, without_empty_tables
 from ..errors import InputError, PyopsError
 
 

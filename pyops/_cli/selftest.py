@@ -20,7 +20,8 @@ import onnxruntime
 from numpy.typing import NDArray
 
 import pyops
-from pyops.errors import BorrowedArrayWarning, MissingDependencyError
+
+from ..errors import BorrowedArrayWarning, MissingDependencyError
 
 F32 = NDArray[np.float32]
 X = np.arange(6, dtype=np.float32)

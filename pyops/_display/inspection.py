@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._models import model, resolution
-from .._models.model import Key, Model, key_of
-from .._ops import adoption, plugins, registry
-from .._ops.builtin import ONNX_DOMAIN, is_builtin, unknown_version
-from .._ops.op import AnyOp, Op
-from .._ops.origin import package, package_of
-from .._schema.attribute import spell_value
-from .._schema.dtypes import describe, dtype_name, from_onnx, spell_shape
-from .._schema.node import find_mismatch, read_attribute
-from .._schema.signature import Signature
-from .._tables import Part, Shown
+from .._core.models import model, op_resolution
+from .._core.models.model import Key, Model, key_of
+from .._core.ops import extensions_decorators, op_registry, plugins
+from .._core.ops.op import AnyOp, Op
+from .._core.ops.source_location import package, package_of
+from .._core.schema.attribute import spell_value
+from .._core.schema.node_validation import find_mismatch, read_attribute
+from .._core.schema.signature import Signature
+from .._support.builtin_operators import ONNX_DOMAIN, is_builtin, unknown_version
+from .._support.element_types import describe, dtype_name, from_onnx, spell_shape
+from .._support.text_tables import Part, Shown
 from ..errors import DeclarationError, ModelError
 from .op_table import engine_name, spell_kernel
 
@@ -206,7 +206,7 @@ class ModelReport(Shown):
         rows = [(node.name, node.kind, node.by or "nothing") for node in self.missing]
         if not rows:
             return []
-        headline = f"ONNX Runtime has no kernel for these; a session with {resolution.FILL_IT} computes them:"
+        headline = f"ONNX Runtime has no kernel for these; a session with {op_resolution.FILL_IT} computes them:"
         return ["", headline, [("node", "operator", "computed by"), *rows]]
 
 
@@ -233,11 +233,11 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
         raise ModelError(f"{what} is not an ONNX model (ORT format is not supported)")
     model.check_text(loaded.proto)
     if import_plugins:
-        resolution.import_plugins(loaded, in_libraries or ())
+        op_resolution.import_plugins(loaded, in_libraries or ())
     waiting: dict[str, list[str]] = {}
     for plugin in plugins.not_imported():
         waiting.setdefault(plugin.name, []).append(package(plugin))
-    find = functools.cache(functools.partial(_found, adoption.adopted_ops(), waiting, in_libraries or {}))
+    find = functools.cache(functools.partial(_found, extensions_decorators.adopted_ops(), waiting, in_libraries or {}))
     constants = {tensor.name for tensor in loaded.proto.graph.initializer}
     metadata = {item.key: item.value for item in loaded.proto.metadata_props}
     return ModelReport(
@@ -258,16 +258,16 @@ def _missing(loaded: Model) -> tuple[MissingNode, ...]:
         return ()
     from .._filling.filling import fill
 
-    ops = resolution.resolve(loaded, adoption.adopted_ops(), set()).ops
+    ops = op_resolution.resolve(loaded, extensions_decorators.adopted_ops(), set()).ops
     return tuple(fill(loaded, ops).nodes)
 
 
 def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
     """Yield the nodes that need, or may use, a declared op, each with its domain's opset version."""
-    others, adopted = loaded.functions(), adoption.adopted_ops()
+    others, adopted = loaded.functions(), extensions_decorators.adopted_ops()
     for node, opset in loaded.nodes():
         key = key_of(node)
-        if registry.find(*key, opset) or (key not in others and (not is_builtin(*key) or key in adopted)):
+        if op_registry.find(*key, opset) or (key not in others and (not is_builtin(*key) or key in adopted)):
             yield node, opset
 
 
@@ -283,14 +283,14 @@ def _found(
     found = CustomNode("", domain, name, opset, {})
     if library := in_libraries.get((domain, name)):
         return replace(found, library=library), None
-    op = registry.find(domain, name, opset) or adopted.get((domain, name))
+    op = op_registry.find(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
         known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=spell_kernel(op))
         return replace(known, package=package_of(domain, op.kernels["cpu"])), op.signature
     packages = waiting.get(domain, [])
     # Whether a plug-in declares this op is known only once it is imported.
-    is_open = packages and plugins.is_enabled() and not op and not registry.versions(domain, name)
-    problems = () if is_open else (str(op) if op else resolution.describe_missing(domain, name, opset),)
+    is_open = packages and plugins.is_enabled() and not op and not op_registry.versions(domain, name)
+    problems = () if is_open else (str(op) if op else op_resolution.describe_missing(domain, name, opset),)
     return replace(found, package=", ".join(packages) or None, problems=problems), None
 
 

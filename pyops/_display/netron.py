@@ -10,9 +10,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._locks import RLock
-from .._models import model
-from .._tables import Part, Shown, html_parts
+from .._core.models import model
+from .._support.locks import RLock
+from .._support.text_tables import Part, Shown, html_parts
 from ..errors import MissingDependencyError
 from .inspection import CustomNode, ModelReport, custom_nodes, inspect
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .._ops import adoption, plugins, registry
-from .._ops.op import AnyOp, Op
-from .._ops.origin import package, package_of, source_line
-from .._schema.signature import Signature
-from .._tables import Part, Shown
+from .._core.ops import extensions_decorators, op_registry, plugins
+from .._core.ops.op import AnyOp, Op
+from .._core.ops.source_location import package, package_of, source_line
+from .._core.schema.signature import Signature
+from .._support.text_tables import Part, Shown
 
 _HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
 
@@ -36,8 +36,12 @@ def list_ops() -> OpTable:
     >>> [op.name for op in pyops.list_ops() if op.domain == "listing"]
     ['Twice']
     """
-    adopted = [op for op in adoption.adopted_ops().values() if isinstance(op, Op) and not adoption.is_shipped(op)]
-    declared = (op for versions in registry.all_versions().values() for op in versions.values())
+    adopted = [
+        op
+        for op in extensions_decorators.adopted_ops().values()
+        if isinstance(op, Op) and not extensions_decorators.is_shipped(op)
+    ]
+    declared = (op for versions in op_registry.all_versions().values() for op in versions.values())
     found = {(op.domain, op.name, op.version): op for op in (*adopted, *declared)}
     return OpTable((found[key] for key in sorted(found)), _notes())
 
@@ -45,7 +49,7 @@ def list_ops() -> OpTable:
 def _notes() -> list[str]:
     notes = [
         f"{domain}::{name} cannot be hosted: {error}"
-        for (domain, name), error in adoption.adopted_ops().items()
+        for (domain, name), error in extensions_decorators.adopted_ops().items()
         if not isinstance(error, Op)
     ]
     how = "to be imported when a model needs it" if plugins.is_enabled() else f"not imported while {plugins.VARIABLE}=0"
@@ -104,7 +108,7 @@ def spell_kernel(op: AnyOp) -> str:
 def engine_name(signature: Signature) -> str:
     """Return the engine that hosts an op in a session on this machine; ``reference`` if none can."""
     try:
-        from .._runtime.engine_choice import engine_of
+        from .._core.runtime.engine_choice import engine_of
     except ImportError:  # no ONNX Runtime
         return "reference"
     return engine_of(signature) or "reference"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from .._models.inference import NEWEST
-from .._ops.builtin import ONNX_DOMAIN, schemas
-from .._schema.dtypes import dtype_name, from_onnx, from_type_str
+from .._onnx.type_inference import NEWEST
+from .._support.builtin_operators import ONNX_DOMAIN, schemas
+from .._support.element_types import dtype_name, from_onnx, from_type_str
 
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext

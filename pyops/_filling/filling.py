@@ -12,13 +12,13 @@ import onnx
 import onnx.inliner
 import onnxruntime
 
-from .._models.inference import opset_ids, opset_versions
-from .._models.model import Key, Model, full_domain, key_of
-from .._ops.builtin import ONNX_DOMAIN
-from .._ops.op import AnyOp
+from .._core.models.model import Key, Model, full_domain, key_of
+from .._core.ops.op import AnyOp
+from .._onnx.type_inference import opset_ids, opset_versions
+from .._support.builtin_operators import ONNX_DOMAIN
 from ..errors import ModelError
 from .definitions import Types, bare, definition, type_name, type_proto
-from .reference import DOMAIN, reference_op
+from .reference_kernels import DOMAIN, reference_op
 from .typed_nodes import TypedNode, has_kernel, newest_ir_version, newest_opset, output_types, typed_nodes
 
 BETWEEN_CASTS, BY_REFERENCE = "ONNX Runtime, between Cast nodes", "onnx's reference implementation"

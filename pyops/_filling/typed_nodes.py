@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 import onnx
 import onnxruntime
 
-from .._models.inference import NEWEST, InferenceFunction, infer_types, opset_ids, opset_versions
-from .._models.model import Key, Model, full_domain, key_of
-from .._onnx_schemas import inference_function
-from .._ops.builtin import ONNX_DOMAIN
-from .._ops.op import AnyOp
-from .._schema.devices import CUDA_PROVIDER
+from .._core.cuda.devices import CUDA_PROVIDER
+from .._core.models.model import Key, Model, full_domain, key_of
+from .._core.ops.op import AnyOp
+from .._onnx.op_schemas import inference_function
+from .._onnx.type_inference import NEWEST, InferenceFunction, infer_types, opset_ids, opset_versions
+from .._support.builtin_operators import ONNX_DOMAIN
 from .definitions import Definition, Types, allowing, bare, definition, infer_bound, one_node, spell
 
 if TYPE_CHECKING:

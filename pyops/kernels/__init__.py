@@ -10,11 +10,11 @@ Each op is an attribute of one of the modules here and, like any `Op`, callable 
 import importlib
 import pkgutil
 
-from .._ops import registry
-from .._ops.op import AnyOp
+from .._core.ops import op_registry
+from .._core.ops.op import AnyOp
 from ..errors import ModelError, did_you_mean
 
-with registry.collecting() as _declared:
+with op_registry.collecting() as _declared:
     for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}")
 
@@ -43,4 +43,4 @@ def declare_all() -> None:
     >>> import pyops.kernels
     >>> pyops.kernels.declare_all()
     """
-    registry.declare_new(OPS.values())
+    op_registry.declare_new(OPS.values())

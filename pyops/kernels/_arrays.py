@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from pyops._schema.devices import is_cupy
-from pyops._schema.specs import Dim, SymbolicDim
-from pyops.errors import MissingDependencyError, ShapeInferenceError
+from .._core.cuda.devices import is_cupy
+from .._core.schema.tensor_specs import Dim, SymbolicDim
+from ..errors import MissingDependencyError, ShapeInferenceError
 
 
 def axis_of(dim: int, ndim: int) -> int:

@@ -12,11 +12,10 @@ from array_api_compat import array_namespace
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._ops.op import Op
-from pyops._schema.devices import DeviceType
-from pyops._schema.specs import TensorSpec, broadcast
-
+from .._core.cuda.devices import DeviceType
+from .._core.ops.decorator import onnx_op
+from .._core.ops.op import Op
+from .._core.schema.tensor_specs import TensorSpec, broadcast
 from ._arrays import scipy, widened
 
 P = ParamSpec("P")

@@ -11,13 +11,12 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._ops.op import Op
-from pyops._schema.devices import DeviceType, is_cupy
-from pyops._schema.specs import Dim, TensorSpec, broadcast, new_dim
-from pyops._schema.validation import output_dtypes
-from pyops.errors import ShapeInferenceError
-
+from .._core.cuda.devices import DeviceType, is_cupy
+from .._core.ops.decorator import onnx_op
+from .._core.ops.op import Op
+from .._core.schema.call_validation import output_dtypes
+from .._core.schema.tensor_specs import Dim, TensorSpec, broadcast, new_dim
+from ..errors import ShapeInferenceError
 from ._arrays import differ, same, scipy
 
 P = ParamSpec("P")

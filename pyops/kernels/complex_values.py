@@ -12,12 +12,11 @@ import functools
 import inspect
 from typing import Any, TypeVar
 
-from pyops._ops import registry
-from pyops._ops.op import AnyOp, Op
-from pyops._schema.signature import Input, Output, TypeParameter
-from pyops._schema.specs import TensorSpec
-from pyops.errors import ShapeInferenceError
-
+from .._core.ops import op_registry
+from .._core.ops.op import AnyOp, Op
+from .._core.schema.signature import Input, Output, TypeParameter
+from .._core.schema.tensor_specs import TensorSpec
+from ..errors import ShapeInferenceError
 from . import linear_systems, orthogonal_factorization, reductions, spectral, triangular_factorization
 from ._arrays import as_complex, as_pairs, differ
 
@@ -56,7 +55,7 @@ def _of_complex(op: AnyOp, *real: str) -> AnyOp:
     compute.__module__ = __name__
     compute.__doc__ = _docstring(op, real)
     signature = dataclasses.replace(op.signature, name=name, inputs=inputs, outputs=outputs)
-    made = registry.declare(Op(signature, compute, op.device_types))
+    made = op_registry.declare(Op(signature, compute, op.device_types))
     made.register_shape_inference(infer)
     return made
 

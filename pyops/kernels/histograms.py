@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec, new_dim
-
+from .._core.ops.decorator import onnx_op
+from .._core.schema.tensor_specs import TensorSpec, new_dim
 from ._arrays import widened
 from ._declarations import Float, Wide
 

@@ -9,10 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec, broadcast
-from pyops.errors import ShapeInferenceError, UnknownSizeError
-
+from .._core.ops.decorator import onnx_op
+from .._core.schema.tensor_specs import TensorSpec, broadcast
+from ..errors import ShapeInferenceError, UnknownSizeError
 from ._arrays import differ, same
 from ._declarations import EVERYWHERE, Wide
 from ._matrices import (

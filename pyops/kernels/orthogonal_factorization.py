@@ -8,10 +8,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import Dim, TensorSpec
-from pyops.errors import ShapeInferenceError, UnknownSizeError
-
+from .._core.ops.decorator import onnx_op
+from .._core.schema.tensor_specs import Dim, TensorSpec
+from ..errors import ShapeInferenceError, UnknownSizeError
 from ._arrays import differ, scalar
 from ._declarations import EVERYWHERE, Wide
 from ._matrices import Array, adjoint_of, fit, lapack, on_matrices, over_batch, smaller

@@ -10,10 +10,9 @@ from array_api_compat import array_namespace
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import SymbolicDim, TensorSpec, new_dim
-from pyops.errors import ShapeInferenceError, UnknownSizeError
-
+from .._core.ops.decorator import onnx_op
+from .._core.schema.tensor_specs import SymbolicDim, TensorSpec, new_dim
+from ..errors import ShapeInferenceError, UnknownSizeError
 from ._arrays import scalar, widened
 from ._declarations import Float, Wide
 from ._matrices import on_matrices

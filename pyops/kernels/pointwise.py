@@ -8,9 +8,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec
-
+from .._core.ops.decorator import onnx_op
+from .._core.schema.tensor_specs import TensorSpec
 from ._arrays import widened
 from ._declarations import Float, Integer, Number, RealOrBool, broadcast_spec, elementwise
 

@@ -11,11 +11,10 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._ops.op import Op
-from pyops._schema.specs import TensorSpec
-from pyops.errors import ShapeInferenceError
-
+from .._core.ops.decorator import onnx_op
+from .._core.ops.op import Op
+from .._core.schema.tensor_specs import TensorSpec
+from ..errors import ShapeInferenceError
 from ._arrays import axes_of, axis_of, reduced_ranges, reduced_shape
 from ._declarations import Float, Index, Real, RealOrBool, first_spec, in_float32, variant
 

@@ -9,10 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._schema.specs import TensorSpec, new_dim
-from pyops.errors import ShapeInferenceError
-
+from .._core.ops.decorator import onnx_op
+from .._core.schema.tensor_specs import TensorSpec, new_dim
+from ..errors import ShapeInferenceError
 from ._arrays import axis_of, differ
 from ._declarations import Real, RealOrBool
 

@@ -14,9 +14,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from pyops._ops.decorator import onnx_op
-from pyops._ops.op import Op
-
+from .._core.ops.decorator import onnx_op
+from .._core.ops.op import Op
 from ._arrays import scipy
 from ._declarations import Float, Wide, elementwise, first_spec, in_float32, variant
 

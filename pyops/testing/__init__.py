@@ -22,10 +22,10 @@ Examples
 True
 """
 
-from .._ops.registry import isolated_declarations
+from .._core.ops.op_registry import isolated_declarations
 from .._tolerances import Outputs, assert_close
 from ._check import CHECKS, check
-from ._report import CheckError, CheckReport, CheckResult
+from ._check_report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
 
 __all__ = [

@@ -13,19 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from .._ops.op import output_shapes
-from .._ops.state import States, with_state
-from .._schema import validation
-from .._schema.dtypes import describe
+from .._core.ops.node_state import States, with_state
+from .._core.ops.op import output_shapes
+from .._core.schema import call_validation
+from .._support.element_types import describe
 from .._tolerances import Outputs, first_difference
-from ..errors import (
-    CompileError,
-    DeviceError,
-    EngineError,
-    MissingDependencyError,
-    OutputError,
-    ShapeInferenceError,
-)
+from ..errors import CompileError, DeviceError, EngineError, MissingDependencyError, OutputError, ShapeInferenceError
 from . import _variations
 from ._sample import Sample, value_names
 
@@ -143,7 +136,7 @@ class Case:
         values = self.attributes if attributes is None else attributes
         called = function or with_state(self.op, self.op.kernels["cpu"], values, self.states)
         with quiet():
-            return Outputs(validation.call(self.signature, called, given, values))
+            return Outputs(call_validation.call(self.signature, called, given, values))
 
     def lend(self) -> tuple[Any, ...]:
         """Copy the sample's inputs for one call, with weak references that later show whether the kernel kept one."""
@@ -203,7 +196,7 @@ class Case:
                 raise ShapeInferenceError(
                     f"{variation}: the kernel takes them, but the shape function raises {spell_error(error)}{unknown}"
                 ) from error
-            validation.check_shapes(self.signature, shapes, variation.outputs, variation.arrays)
+            call_validation.check_shapes(self.signature, shapes, variation.outputs, variation.arrays)
 
     def vary(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Variation:
         """Run the kernel on other inputs, or with other attributes.

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from .._ops import adoption, registry
-from .._ops.op import AnyOp, Op
-from .._progress import progress, track
-from .._schema.attribute import Attribute, AttributeKind
-from .._schema.dtypes import DType
+from .._core.ops import extensions_decorators, op_registry
+from .._core.ops.op import AnyOp, Op
+from .._core.schema.attribute import Attribute, AttributeKind
+from .._support.element_types import DType
+from .._support.progress import progress, track
 from ..errors import InputError, MissingDependencyError
 from . import _engine_checks, _kernel_checks, _thread_checks
 from ._case import Case, Check, NotRun, copies, hide_own_frames, quiet, spell_error, where_available
-from ._report import CheckError, CheckReport, CheckResult
+from ._check_report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
 from ._variations import cast
 
@@ -221,7 +221,9 @@ def _attribute(attribute: Attribute) -> Any:
 
 def _check_declared(op: AnyOp) -> None:
     """Raise an InputError if another op has replaced this one: sessions would run that op instead."""
-    current = registry.versions(op.domain, op.name).get(op.version) or adoption.adopted_ops().get((op.domain, op.name))
+    current = op_registry.versions(op.domain, op.name).get(op.version) or extensions_decorators.adopted_ops().get(
+        (op.domain, op.name)
+    )
     if current is not op:
         now = f"was replaced by the op at {current.location}" if isinstance(current, Op) else "is no longer declared"
         raise InputError(f"{op.signature}, declared at {op.location}, {now}; pass an op that is declared")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .._ops.cuda_kernel import on_host, returning_cupy
-from .._ops.state import with_state
-from .._schema import devices, validation
-from .._schema.dtypes import STRING, dtype_name
+from .._core.cuda import devices
+from .._core.cuda.cuda_arguments import on_host, returning_cupy
+from .._core.ops.node_state import with_state
+from .._core.schema import call_validation
+from .._support.element_types import STRING, dtype_name
 from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
 from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, quiet, spell_error, where_available
@@ -28,10 +29,10 @@ def make_session(model: onnx.ModelProto, engine: Engine = "native") -> Any:
     if engine == "reference":
         from onnx.reference import ReferenceEvaluator
 
-        from .._runtime.reference import reference_ops
+        from .._core.runtime.reference_ops import reference_ops
 
         return ReferenceEvaluator(model, new_ops=reference_ops(model))
-    from .._runtime.session import InferenceSession
+    from .._core.runtime.inference_session import InferenceSession
 
     return InferenceSession(model, engine=engine)
 
@@ -67,10 +68,10 @@ def cuda(case: Case) -> str:
     stay = on_host(signature, len(case.arrays), op.host_inputs)
     arrays = [x if x is None or stays else devices.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)]
     kernel = returning_cupy(signature, with_state(op, op.kernels["cuda"], case.attributes, case.states))
-    outputs = validation.call(signature, kernel, arrays, case.attributes)
+    outputs = call_validation.call(signature, kernel, arrays, case.attributes)
     case.compare(list(map(devices.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
     try:
-        from .._runtime.session import InferenceSession
+        from .._core.runtime.inference_session import InferenceSession
 
         with quiet():
             session = InferenceSession(case.sample.model(), providers=[devices.CUDA_PROVIDER, "CPUExecutionProvider"])
@@ -166,10 +167,10 @@ def _session(case: Case, model: onnx.ModelProto, engine: Engine) -> Any:
     """Create a session of the case's op; where the engine does not support the op here, the check is not run."""
     with where_available(), quiet():
         if engine != "reference":
-            from .._runtime.extensions import registry
-            from .._runtime.native import hosted_op
+            from .._core.runtime.native import ort_custom_op
+            from .._extensions import operator_registry
 
-            module = hosted_op if engine == "native" else registry
+            module = ort_custom_op if engine == "native" else operator_registry
             used = {array.dtype for array in (*case.arrays, *case.outputs) if array is not None}
             lacking = sorted(dtype_name(dtype) for dtype in used if not module.is_supported(dtype))
             if lacking:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from .._compiled.kernel import CompiledKernel
-from .._schema.dtypes import STRING, describe, dtype_name
-from .._schema.specs import RuntimeDim, SymbolicDim, TensorSpec
+from .._core.schema.tensor_specs import RuntimeDim, SymbolicDim, TensorSpec
+from .._machine.compiled.compiled_kernel import CompiledKernel
+from .._support.element_types import STRING, describe, dtype_name
 from ..errors import ShapeInferenceError, UnknownSizeError
 from . import _variations
 from ._case import Case, NotRun, Variation, check_after, copies, quiet, spell_error

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .._compiled.kernel import CompiledKernel
-from .._schema import validation
+from .._core.schema import call_validation
+from .._machine.compiled.compiled_kernel import CompiledKernel
 from .._tolerances import Outputs
 from . import _variations
 from ._case import Case, NotRun, check_after, copies, quiet, spell_error
@@ -93,7 +93,7 @@ def thread_safe(case: Case) -> str:
 
     def call(given: Sequence[Any]) -> Outputs:
         # Copied, because the other call may write to what the kernel returned.
-        return Outputs(deepcopy(validation.call(case.signature, function, given, case.attributes)))
+        return Outputs(deepcopy(call_validation.call(case.signature, function, given, case.attributes)))
 
     arrays = case.arrays, copies(_variations.mixed(case.arrays))
     with quiet():

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from .._schema.dtypes import STRING, DType
+from .._support.element_types import STRING, DType
 
 Array = np.ndarray[Any, Any]
 Arrays = tuple[Any, ...]

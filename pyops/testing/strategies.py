@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from .._ops.op import AnyOp
-from .._schema.attribute import Attribute, AttributeKind
-from .._schema.dtypes import STRING, DType
-from .._schema.signature import Input
+from .._core.ops.op import AnyOp
+from .._core.schema.attribute import Attribute, AttributeKind
+from .._core.schema.signature import Input
+from .._support.element_types import STRING, DType
 from ..errors import InputError, MissingDependencyError
 from ._case import NO_HYPOTHESIS
 from ._sample import Sample

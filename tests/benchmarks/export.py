@@ -22,7 +22,7 @@ from importlib.metadata import version
 import torch
 
 import exporters
-from pyops._progress import progress, track
+from pyops._support.progress import progress, track
 
 Tensor = torch.Tensor
 Function = Callable[[Tensor], Tensor]

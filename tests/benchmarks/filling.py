@@ -12,8 +12,8 @@ import onnx
 import onnxruntime
 
 import pyops
+from pyops._core.models.model import load
 from pyops._filling.filling import fill
-from pyops._models.model import load
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 F32, F64, I64, U64 = map(np.dtype, (np.float32, np.float64, np.int64, np.uint64))

@@ -27,7 +27,7 @@ from onnx import TensorProto, helper
 
 import pyops
 from pyops import onnx_op
-from pyops._progress import progress
+from pyops._support.progress import progress
 
 F32 = NDArray[np.float32]
 ROWS, COLUMNS = 10_000, 1_000

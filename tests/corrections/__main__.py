@@ -11,10 +11,10 @@ from unittest import mock
 
 import torch
 
-from exporters._library.table import complex_rows, rows
+from exporters._library.row_table import complex_rows, rows
 from tests.corrections.trials import Case, sampled, verdicts
-from tests.exporters.library.test_library_rows import CALLS
-from tests.exporters.library.test_wrong_translations import CASES, COMPLEX_CASES
+from tests.exporters._library.test_library_rows import CALLS
+from tests.exporters._library.test_wrong_translations import CASES, COMPLEX_CASES
 
 PAGE = Path(__file__).parents[2] / "docs/corrections.md"
 
@@ -26,7 +26,7 @@ INTRODUCTION = """# What is corrected in torch's exporter
 The rows of the kernel library that replace torch's own translation of an operator, and what is wrong without each:
 measured by `python -m tests.corrections` with torch {torch} and onnxscript {onnxscript}, which most of torch's
 translations are part of. The command names the rows that are no longer needed. Each paragraph can be filed as a report;
-its call is in `tests/exporters/library`.
+its call is in `tests/exporters/_library`.
 """
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import exporters
-from exporters._library import library
-from exporters._library.table import complex_rows, lower, rows
-from pyops._releases import TESTED, release
+from exporters._library import translation_order
+from exporters._library.row_table import complex_rows, lower, rows
+from pyops._support.tested_releases import TESTED, release
 from tests.corrections.__main__ import PAGE, replacing
 from tests.corrections.trials import verdicts
 
@@ -23,7 +23,7 @@ def own_rows():
     yield
     rows.clear()
     rows.update(before)
-    library._targets.cache_clear()
+    translation_order._targets.cache_clear()
 
 
 def relu(self: Any) -> Any:

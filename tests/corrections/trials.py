@@ -14,14 +14,14 @@ import onnxruntime
 import torch
 
 import pyops
-from exporters._library import library
-from exporters._library.table import Row, complex_rows, rows
+from exporters._library import translation_order
+from exporters._library.row_table import Row, complex_rows, rows
 from exporters._lowering.translations import Registration
+from exporters._torch.private.trees import flatten, unflatten
 from exporters._torch.tensors import as_onnx_array
-from exporters._torch_private.trees import flatten, unflatten
-from tests.exporters.library.kernel_calls import Call, calls, infos, run
-from tests.exporters.library.test_library_samples import samples
-from tests.exporters.library.test_wrong_translations import Calls, exported, given, tolerance
+from tests.exporters._library.kernel_calls import Call, calls, infos, run
+from tests.exporters._library.test_library_samples import samples
+from tests.exporters._library.test_wrong_translations import Calls, exported, given, tolerance
 
 Case = tuple[Any, tuple[Any, ...], tuple[Any, ...] | None]
 """A function, its arguments, and others of other sizes."""
@@ -33,12 +33,12 @@ def changed(table: dict[str, Row], name: str, row: Row | None) -> Iterator[None]
     before = table.pop(name)
     if row is not None:
         table[name] = row
-    library._targets.cache_clear()
+    translation_order._targets.cache_clear()
     try:
         yield
     finally:
         table[name] = before
-        library._targets.cache_clear()
+        translation_order._targets.cache_clear()
 
 
 def used(case: Case) -> list[tuple[dict[str, Row], str]]:

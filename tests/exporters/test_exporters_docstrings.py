@@ -38,7 +38,7 @@ def test_errors_have_public_names():
     # Those that no user sees, because what raises them is tried again in another way.
     assert [name for name in names if "._" in name] == [
         "exporters._capture.failures.UnfaithfulError",
-        "exporters._torch_private.exporter.RepeatedError",
+        "exporters._torch.private.onnx_exporter.RepeatedError",
     ]
     for item in own:
         if "._" not in item.__module__:

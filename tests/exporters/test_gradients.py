@@ -9,7 +9,7 @@ from torch import nn
 
 import exporters
 from exporters import ExportError
-from tests.exporters.capture_models import Affine
+from tests.exporters._capture.capture_models import Affine
 from tests.helpers.tiers import exhaustive
 
 X = torch.tensor([[0.1, -0.2, 0.3], [0.9, 0.5, -2.6]])

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import exporters
-from pyops import _progress
+from pyops._support import progress
 from tests.helpers.scripts import run_beside_torch
 from tests.helpers.tiers import exhaustive
-from tests.test_progress import Terminal
+from tests.pyops._support.test_progress import Terminal
 
 
 def of_data(x):
@@ -108,7 +108,7 @@ def test_loggers_of_users_get_the_warnings(tmp_path):
 def test_what_takes_long_says_what_it_does(arguments, expected, monkeypatch):
     steps = []
     doing = property(lambda line: "", lambda line, text: steps.append(text))
-    monkeypatch.setattr(_progress._Line, "doing", doing, raising=False)
+    monkeypatch.setattr(progress._Line, "doing", doing, raising=False)
     with contextlib.redirect_stderr(Terminal()):
         export(lambda x: torch.relu(x).neg(), **arguments)
     assert expected <= set(steps)

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pyops._runtime.native import c_api, cuda_memory, cuda_node, hosted_op
-from pyops._schema import devices
+from pyops._core.cuda import cuda_memory, cuda_node, devices
+from pyops._core.runtime.native import c_api, ort_custom_op
 from tests.gpu.host_cuda import runtime
 
 Node, Workspace = cuda_node.CudaNode, cuda_memory.CudaWorkspace
@@ -145,12 +145,12 @@ def kernels_on_the_first_device(patch: pytest.MonkeyPatch) -> None:
 
 @fault("test_a_host_input_that_lies_on_the_host_is_neither_copied_nor_waited_for")
 def host_inputs_in_device_memory(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hosted_op, "_CPU_INPUT", 0)  # the host reads them all the same
+    patch.setattr(ort_custom_op, "_CPU_INPUT", 0)  # the host reads them all the same
 
 
 @fault(OUT)
 def device_inputs_in_host_memory(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hosted_op, "_DEFAULT_MEMORY", hosted_op._CPU_INPUT)
+    patch.setattr(ort_custom_op, "_DEFAULT_MEMORY", ort_custom_op._CPU_INPUT)
 
 
 @fault("test_what_kernels_allocate_is_the_session_s_and_is_allocated_once")

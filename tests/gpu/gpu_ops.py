@@ -17,7 +17,7 @@ from onnx import helper
 
 import pyops
 from pyops import onnx_op
-from pyops._schema.dtypes import element_type
+from pyops._support.element_types import element_type
 
 T = TypeVar("T", np.float16, np.float32)
 F32, I64 = NDArray[np.float32], NDArray[np.int64]

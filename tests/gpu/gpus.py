@@ -7,7 +7,7 @@ import functools
 def missing_gpu() -> str:
     """Why CuPy cannot compute here; empty where it can."""
     from pyops import errors
-    from pyops._schema import devices
+    from pyops._core.cuda import devices
 
     try:
         devices.cupy_with_gpu("a test")

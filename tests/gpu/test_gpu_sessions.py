@@ -16,12 +16,12 @@ import pytest
 
 import pyops
 from pyops import errors, onnx_op
-from pyops._schema.dtypes import is_viewable
+from pyops._support.element_types import is_viewable
 from tests.gpu import gpu_ops
 from tests.gpu.gpu_ops import CUDA, F32, bound, cuda_options, one_node, session
 from tests.helpers.models import assert_same
 from tests.helpers.op_db import SAMPLES
-from tests.runtime.cuda.cuda_ops import on_the_host
+from tests.pyops._core.cuda.cuda_ops import on_the_host
 
 pytestmark = pytest.mark.gpu("session")
 

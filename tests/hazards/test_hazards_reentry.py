@@ -234,7 +234,7 @@ def test_an_event_loop_sees_a_signal_once() -> None:
 @needs_signals
 def test_handlers_deferred_are_all_called_though_one_raises_and_user_changes_stay() -> None:
     script = """
-        from pyops._runtime.calls.guard import signals_deferred
+        from pyops._core.runtime.callback_guard import signals_deferred
 
         seen = []
 

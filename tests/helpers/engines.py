@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import pyops
-from pyops._runtime import ort_values
+from pyops._core.runtime import ort_values
 from pyops.testing import Sample
 from pyops.testing._engine_checks import ENGINES as ENGINES
 from pyops.testing._engine_checks import make_session as make_session

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from pyops._schema.dtypes import element_type
+from pyops._support.element_types import element_type
 
 OPSET = 20
 IR_VERSION = 10

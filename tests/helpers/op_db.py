@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pyops import Op, onnx_op
-from pyops._schema.attribute import AttributeKind
+from pyops._core.schema.attribute import AttributeKind
 from pyops.testing import Sample
 
 DTYPES = (

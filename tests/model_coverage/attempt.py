@@ -14,12 +14,12 @@ from typing import Any
 import torch
 
 from exporters._export import export, verify
-from exporters._optimization import all_nodes
+from exporters._finishing.optimization import all_nodes
 from exporters._report import VerificationReport
-from exporters._torch_private.patching import quiet
-from exporters._torch_private.trees import clone_tensors, tensor_leaves
-from pyops._models.model import full_domain
-from pyops._ops.builtin import is_builtin
+from exporters._torch.private.patching import quiet
+from exporters._torch.private.trees import clone_tensors, tensor_leaves
+from pyops._core.models.model import full_domain
+from pyops._support.builtin_operators import is_builtin
 from tests.model_coverage.inputs import SIZES
 from tests.model_coverage.model import Inputs, load
 from tests.model_coverage.results import Exporter, Result, Status

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import track
 
 from exporters.errors import ExportError
-from pyops._files import write_text
+from pyops._support.atomic_files import write_text
 from tests.model_coverage import table
 from tests.model_coverage.model import load
 from tests.model_coverage.pool import attempts

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from exporters.errors import ExportError
-from pyops._files import write_text
+from pyops._support.atomic_files import write_text
 from tests.model_coverage.model import Model
 from tests.operator_coverage.results import versions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyops._tables import text_table
+from pyops._support.text_tables import text_table
 from tests.helpers.markdown import as_cell, as_table
 from tests.model_coverage.model import Model
 from tests.model_coverage.results import REPRODUCED, Exporter, Result, Results, Status

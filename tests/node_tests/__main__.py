@@ -12,7 +12,7 @@ from pathlib import Path
 import onnxruntime
 from pebble import ProcessExpired, ProcessPool
 
-from pyops._files import write_text
+from pyops._support.atomic_files import write_text
 from tests.node_tests.attempt import Result, attempt, node_tests
 from tests.node_tests.page import as_markdown, summary
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnxruntime
 
-from pyops._tables import text_table
+from pyops._support.text_tables import text_table
 from tests.helpers.markdown import as_cell, as_table
 from tests.node_tests.attempt import Result
 

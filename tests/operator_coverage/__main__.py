@@ -20,7 +20,7 @@ def _app() -> Any:
     try:
         import typer
 
-        from .command import coverage
+        from tests.operator_coverage.command import coverage
     except ImportError as error:
         raise MissingDependencyError(
             f'the command needs {error.name}, which is not installed: pip install "onnx-pyops[coverage]"'

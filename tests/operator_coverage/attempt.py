@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from exporters._arguments import to_onnx_inputs, to_onnx_outputs
+from exporters._capture.model_arguments import to_onnx_inputs, to_onnx_outputs
 from exporters._export import export, verify
-from exporters._optimization import all_nodes
+from exporters._finishing.optimization import all_nodes
 from exporters._program import Program
 from exporters._report import VerificationReport, compare
+from exporters._torch.private.patching import quiet
+from exporters._torch.private.trees import clone_tensors, tensor_leaves
 from exporters._torch.single_call import SingleCall
 from exporters._torch.tensors import numpy_dtype
-from exporters._torch_private.patching import quiet
-from exporters._torch_private.trees import clone_tensors, tensor_leaves
-from pyops._models.model import full_domain
-from pyops._ops.builtin import is_builtin
+from pyops._core.models.model import full_domain
+from pyops._support.builtin_operators import is_builtin
 from tests.operator_coverage import reasons
 from tests.operator_coverage.chance import chance
 from tests.operator_coverage.plan import MODES, TOLERANCES, Mode, Plan

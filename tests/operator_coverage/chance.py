@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from exporters._torch.private.operators import TorchDispatchMode, is_random
+from exporters._torch.private.trees import clone_tensors, flatten
 from exporters._torch.single_call import SingleCall
 from exporters._torch.tensors import as_pairs
-from exporters._torch_private.operators import TorchDispatchMode, is_random
-from exporters._torch_private.trees import clone_tensors, flatten
 from tests.operator_coverage.plan import TOLERANCES
 
 # Many, because a result of few random bits is often the same with another seed.

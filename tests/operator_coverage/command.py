@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from exporters.errors import ExportError
-from pyops._files import write_text
+from pyops._support.atomic_files import write_text
 from tests.operator_coverage import table
 from tests.operator_coverage.plan import Mode, Plan
 from tests.operator_coverage.pool import attempts

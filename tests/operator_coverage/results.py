@@ -15,7 +15,7 @@ import onnxscript
 import torch
 
 from exporters.errors import ExportError
-from pyops._files import write_text
+from pyops._support.atomic_files import write_text
 from tests.operator_coverage.plan import Mode, Plan
 
 

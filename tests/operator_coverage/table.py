@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pyops._tables import text_table
+from pyops._support.text_tables import text_table
 from tests.helpers.markdown import as_cell, as_table
 from tests.operator_coverage.plan import TOLERANCES, Mode
 from tests.operator_coverage.results import Result, ResultFile, Status

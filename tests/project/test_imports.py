@@ -22,19 +22,19 @@ HEAVY = (
 SLOW = ("importlib.metadata", "pathlib", "email", "zipfile", "hashlib", "html", "difflib")
 # What compiles kernels; everything else of pyops imports it inside functions, when there is something to compile.
 OF_NUMBA = {
-    f"pyops._compiled.{name}"
+    f"pyops._machine.compiled.{name}"
     for name in (
-        "callbacks",
-        "corrections",
+        "callback_parts",
+        "callback_source",
+        "compilation",
         "disk_cache",
-        "entry",
         "intrinsics",
-        "machine_code",
+        "numpy_corrections",
         "read_only_inputs",
-        "texts",
+        "text_of_values",
         "vector_math",
     )
-} | {f"pyops._build.{name}" for name in ("build", "machine_code", "shape_functions", "tables")}
+} | {f"pyops._machine.libraries.{name}" for name in ("build", "c_tables", "object_code", "shape_functions")}
 
 # Makes packages look as if they were not installed.
 BLOCK = """
@@ -92,7 +92,11 @@ def test_no_module_of_pyops_imports_what_only_some_kernels_need() -> None:
 
 
 def test_the_modules_that_are_walked_are_all_there() -> None:
-    assert {"pyops._runtime.session", "pyops._runtime.native.session", "pyops._schema.signature"} <= set(module_names())
+    assert {
+        "pyops._core.runtime.inference_session",
+        "pyops._core.runtime.native.op_registration",
+        "pyops._core.schema.signature",
+    } <= set(module_names())
 
 
 def test_ops_are_declared_and_called_where_onnxruntime_is_not_installed() -> None:
@@ -105,7 +109,7 @@ def test_ops_are_declared_and_called_where_onnxruntime_is_not_installed() -> Non
         "pyops.InferenceSession('model.onnx')",
         "pyops.register_custom_ops(None)",
         "pyops.patch_onnxruntime()",
-        "import pyops._runtime.session",
+        "import pyops._core.runtime.inference_session",
     ],
 )
 def test_a_session_says_which_extra_to_install_where_onnxruntime_is_not(use: str) -> None:

@@ -44,4 +44,6 @@ def test_one_module_asks_which_system_this_is() -> None:
     asks = re.compile(r"\bsys\.platform\b|\bos\.(name|uname)\b|\bplatform\.\w+\(|^(import|from) platform\b", re.M)
     root = PAGE.parents[1]
     files = [file for package in ("pyops", "exporters") for file in root.glob(f"{package}/**/*.py")]
-    assert [str(file.relative_to(root)) for file in files if asks.search(file.read_text())] == ["pyops/_system.py"]
+    assert [str(file.relative_to(root)) for file in files if asks.search(file.read_text())] == [
+        "pyops/_support/system.py"
+    ]

@@ -21,7 +21,7 @@ import pyops
 from pyops import onnx_op
 from pyops.errors import CompileError
 from pyops.testing import Sample
-from tests.building.plain import plain_results
+from tests.pyops._machine.libraries.plain import plain_results
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOATS = ["float32", "float64"]

@@ -33,9 +33,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from exporters._fallback import allowed_operators, argument_checks, calls, kernel
-from exporters._torch.tensors import TORCH_DTYPES, as_onnx_array, sharing_tensor
-from exporters._torch_private.operators import (
+from exporters._fallback import allowed_operators, argument_checks, call_encoding, fallback_node
+from exporters._torch.private.operators import (
     Argument,
     OpOverload,
     operator_names,
@@ -43,8 +42,9 @@ from exporters._torch_private.operators import (
     qualified_name,
     schema_arguments,
 )
-from exporters._torch_private.tracing import trace_graph
-from exporters._torch_private.trees import present_leaves, replace_leaves, tensor_leaves
+from exporters._torch.private.tracing import trace_graph
+from exporters._torch.private.trees import present_leaves, replace_leaves, tensor_leaves
+from exporters._torch.tensors import TORCH_DTYPES, as_onnx_array, sharing_tensor
 from tests.operator_coverage.samples import op_database, sample_inputs
 
 SECONDS = 10
@@ -323,7 +323,7 @@ def outcome(target: OpOverload, values: Arguments, how: str, fences: Fences, at_
     tensors = tensor_leaves(values)
     arrays = fences.place([as_onnx_array(item) for item in tensors], at_end)
     try:
-        text = calls.encode(values, tensors, [calls.tag(item) for item in tensors])
+        text = call_encoding.encode(values, tensors, [call_encoding.tag(item) for item in tensors])
     except Exception as error:
         return ["no call", str(error)[:200]]
     torch.manual_seed(0)
@@ -335,10 +335,10 @@ def outcome(target: OpOverload, values: Arguments, how: str, fences: Fences, at_
                 for array, tensor in zip(arrays, tensors, strict=True)
             ]
             with torch.no_grad():
-                results = present_leaves(kernel._call(target, replace_leaves(values, given)))
-            results = [kernel._array(target, item, ()) for item in results]
+                results = present_leaves(fallback_node._call(target, replace_leaves(values, given)))
+            results = [fallback_node._array(target, item, ()) for item in results]
         else:
-            results = list(kernel.run(target, text, arrays))
+            results = list(fallback_node.run(target, text, arrays))
         return ["answer", digest(target, results)]
     except BaseException as error:
         return ["refused" if type(error).__name__ == "InputError" else "error", type(error).__name__, str(error)[:200]]

@@ -17,7 +17,7 @@ import numpy as np
 import pyops
 from pyops import onnx_op
 from pyops.testing import Sample
-from tests.building.plain import plain_results
+from tests.pyops._machine.libraries.plain import plain_results
 
 DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint64", "float32", "float64", "bool")
 EXCEPTIONS = (

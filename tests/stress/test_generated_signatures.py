@@ -28,10 +28,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pyops
+from pyops._core.models.model import is_mistaken
+from pyops._core.schema.type_hints import read_attribute
 from pyops._display.inspection import inspect as inspect_model
-from pyops._models.model import is_mistaken
-from pyops._runtime.extensions import registry as extensions_registry
-from pyops._schema.hints import read_attribute
+from pyops._extensions import operator_registry as extensions_registry
 from pyops.errors import EngineError, InputError
 from pyops.testing import isolated_declarations, strategies
 from tests.helpers.engines import ENGINES, make_plain_session, make_session, run_plain

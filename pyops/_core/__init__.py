@@ -1,0 +1,1 @@
+"""What a new owner must read: declarations, ops, models and sessions."""

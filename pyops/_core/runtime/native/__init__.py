@@ -1,0 +1,18 @@
+"""The native engine: ops hosted through ONNX Runtime's C API, called with ctypes.
+
+`session` hosts the ops of a session, `engine` has the callbacks that ONNX Runtime calls, and the ``*_node`` modules
+each compute one kind of node: a plain, a compiled or a CUDA kernel.
+"""
+
+import sys
+import sysconfig
+
+from ....errors import EngineError
+
+if sysconfig.get_config_var("Py_GIL_DISABLED"):
+    # References to arrays, and what its callbacks share, are read while no other thread runs.
+    raise EngineError(
+        f"pyops runs no sessions on free-threaded builds of Python, and this is one: {sys.version.split(' (')[0]} at "
+        f"{sys.executable}; run them on the build of Python {sys.version_info[0]}.{sys.version_info[1]} with a global "
+        "interpreter lock"
+    )

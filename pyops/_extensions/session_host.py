@@ -1,0 +1,215 @@
+"""Hosting of ops through onnxruntime-extensions in a `pyops.InferenceSession`.
+
+The model is rewritten: each node of an op becomes a node of an operator with the right types, and a string attribute
+holds its key. The node's name, op and attributes are looked up by that key, so that attributes that
+onnxruntime-extensions does not support work too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+from onnx import helper
+
+from .._core.models.model import Host, Model, full_domain, graphs
+from .._core.ops import extensions_decorators
+from .._core.ops import op_registry as declared
+from .._core.ops.op import AnyOp, Op
+from .._core.ops.op import compute as compute_op
+from .._core.runtime.profiling import NodeProfile, Nodes
+from .._core.schema.attribute import AttributeKind
+from .._core.schema.node_validation import add_note, describe_node, linked_attributes, read_attributes
+from .._support.builtin_operators import ONNX_DOMAIN
+from .._support.element_types import STRING
+from ..errors import EngineError, InputError, OutputError, PyopsError
+from . import call_hook, operator_registry
+
+
+class Node(NamedTuple):
+    """A node that an op computes.
+
+    Attributes
+    ----------
+    attributes : mapping or None
+        None in sessions other than pyops', where they come with each call, as texts.
+    clock : NodeProfile or None
+        What times the kernel.
+    """
+
+    name: str
+    op: AnyOp
+    attributes: Mapping[str, Any] | None
+    clock: NodeProfile | None = None
+
+    def compute(self, call: call_hook.HookCall) -> call_hook.Answer:
+        """Return the outputs of the node's op, in the form that onnxruntime-extensions expects."""
+        signature, attributes = self.op.signature, self.attributes
+        try:
+            if attributes is None:
+                attributes = {a.name: _PARSERS[a.kind](call.attributes[a.name]) for a in signature.attributes}
+            result: list[Any] = [0]
+            wrap = None if self.clock is None else self.clock.timed
+            outputs = compute_op(self.op, call.inputs, signature.convert_attributes(attributes), wrap=wrap)
+            for item, array in zip(signature.outputs, outputs, strict=True):
+                flat: Any = array.ravel()
+                if array.dtype is STRING:
+                    flat = [_utf8(f"{signature.qualified_name}: {item.name!r}", text, OutputError) for text in flat]
+                result += [array.shape, flat]
+            return tuple(result).__iter__
+        except BaseException as error:
+            add_note(error, describe_node(self.name, signature, call.inputs))
+            raise
+
+    def timed(self, clock: NodeProfile) -> Callable[[call_hook.HookCall], call_hook.Answer]:
+        """Return a function that computes and times the node."""
+        return functools.partial(clock.call, self._replace(clock=clock).compute)
+
+
+_PARSERS: dict[AttributeKind, Callable[[str], Any]] = {AttributeKind.INT: int, AttributeKind.STRING: str}
+
+
+def _utf8(what: str, text: str | bytes, error: type[PyopsError]) -> bytes:
+    """Return a string as UTF-8; raise for one that onnxruntime-extensions cuts off, or ends the process for."""
+    with contextlib.suppress(UnicodeDecodeError):
+        data = text if isinstance(text, bytes) else text.encode()
+        if "\0" not in data.decode():
+            return data
+    raise error(f"{what} contains {text!r}, which has a NUL character or is not UTF-8; use engine='native'")
+
+
+def register_all() -> None:
+    """Register all ops that the engine supports, for sessions whose options get the library from now on."""
+    for op in (*declared.latest(), *extensions_decorators.adopted_ops().values()):
+        if isinstance(op, Op) and not operator_registry.reason_against(op.signature):
+            operator_registry.hosting_domain(op.signature)
+
+
+class SessionHost:
+    """The extensions engine's part of one `pyops.InferenceSession`.
+
+    It has the interface of `pyops._core.runtime.native.op_registration.SessionHost`.
+
+    Parameters
+    ----------
+    fresh : bool
+        Whether nobody else uses the options. Other options may have the library already, and it cannot be registered
+        twice; and later sessions with these options may need other ops.
+
+    Raises
+    ------
+    EngineError
+        The engine does not support an op, a model in ORT format or of an old opset, or the parallel execution mode.
+    """
+
+    def __init__(self, options: Any, source: Model, ops: Mapping[tuple[str, str], AnyOp], fresh: bool) -> None:
+        if source.proto is None:
+            raise EngineError("the extensions engine cannot host ops in a model in ORT format; use engine='native'")
+        if options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL:
+            raise EngineError(
+                "the extensions engine cannot tell which run a kernel call in ONNX Runtime's own threads belongs to; "
+                "set execution_mode to ORT_SEQUENTIAL, or use engine='native'"
+            )
+        refused = [line for op in ops.values() if (line := operator_registry.reason_against(op.signature))]
+        if refused:
+            lines = "\n".join(f"  - {line}" for line in refused)
+            raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
+        keys: list[str] = []
+        weakref.finalize(self, lambda: [call_hook.targets.pop(key) for key in keys]).atexit = False
+        self.nodes = Nodes(call_hook.targets, keys)
+        with operator_registry.lock:
+            call_hook.library()
+            hosts = {
+                key: Host(operator_registry.hosting_domain(op.signature), str(op.signature), op)
+                for key, op in ops.items()
+            }
+            if not fresh:
+                register_all()
+        self._fresh, self._options, self._domains = fresh, options, {host.domain for host in hosts.values()}
+        self.model = source.hosted(hosts)
+        if self.model is not source:
+            _rewrite(self.model, {(host.domain, host.name): host.op for host in hosts.values()}, keys)
+
+    def create(self, function: Callable[[], None]) -> None:
+        """Call `function`, which creates the session; raise what a kernel raises during constant folding."""
+        if not self._fresh and not call_hook.has_library(self._options):
+            try:  # whether the user has registered the library
+                return call_hook.watch(function)
+            except Exception as error:  # ONNX Runtime raises several unrelated types
+                if "is not a registered function/op" not in str(error):
+                    raise
+        call_hook.add_library(self._options, self._domains)
+        return call_hook.watch(function)
+
+
+def check_input(name: str, value: Any) -> None:
+    """Raise an `InputError` if a value has a string that onnxruntime-extensions does not support."""
+    if isinstance(value, (str, bytes)):
+        _utf8(f"input {name!r}", value, InputError)
+    elif isinstance(value, list):
+        for item in value:
+            check_input(name, item)
+    elif isinstance(value, np.ndarray) and value.dtype.kind in "OUST":
+        check_input(name, value.tolist())
+
+
+def _rewrite(model: Model, ops: Mapping[tuple[str, str], AnyOp], keys: list[str]) -> None:
+    """Make the nodes of these ops nodes of `HOST_OP_TYPE`; append their keys."""
+    for container, imports in model.containers():
+        opset = [entry.version for entry in imports if full_domain(entry.domain) == ONNX_DOMAIN]
+        if not opset:
+            imports.add(domain="", version=_SEQUENCES)
+        elif opset[0] < _SEQUENCES:
+            raise EngineError(
+                f"the extensions engine needs a model of ONNX opset {_SEQUENCES} or later, and this one imports opset "
+                f"{opset[0]}; convert it (onnx.version_converter.convert_version), or use engine='native'"
+            )
+        for graph in graphs(container):
+            declared = {getattr(item, "name", item) for item in (*graph.value_info, *graph.output)}
+            for node in list(graph.node):
+                if op := ops.get((node.domain, node.op_type)):
+                    graph.node.extend(_host(node, op, keys, declared))
+    model.source = model.serialized()
+
+
+_SEQUENCES = 11  # the first ONNX opset with sequences
+_numbers = itertools.count(1)
+
+
+def _host(node: Any, op: AnyOp, keys: list[str], declared: set[str]) -> list[Any]:
+    """Give a node a key in place of its attributes, and all its outputs; return nodes that copy declared ones."""
+    if any(map(op.signature.attribute, linked_attributes(node))):
+        raise EngineError(
+            f"{describe_node(node.name, op.signature)}: the extensions engine cannot give a kernel the attributes of "
+            "the function that its node is in; use engine='native', or inline the model's functions first "
+            "(onnx.inliner.inline_local_functions)"
+        )
+    key = str(next(_numbers))
+    call_hook.targets[key] = Node(node.name, op, read_attributes(node, op.signature)).compute
+    keys.append(key)
+    names = [*node.output, *[""] * (len(op.signature.outputs) - len(node.output))]
+    outputs = [f"_pyops_{key}_{i}" if name in {"", *declared} else name for i, name in enumerate(names)]
+    copies = [_copy(output, name) for output, name in zip(outputs, names, strict=True) if name in declared]
+    node.op_type = operator_registry.HOST_OP_TYPE
+    node.output[:] = outputs
+    del node.attribute[:]
+    node.attribute.append(helper.make_attribute(operator_registry.NODE, key))
+    return list(itertools.chain(*copies))
+
+
+# ONNX Runtime preallocates values whose shape it knows, or that the caller bound; if a kernel's output does not fit,
+# onnxruntime-extensions ends the process. So no output of our nodes has a known shape: ONNX Runtime's own sequence
+# operators, which its optimizers leave alone, copy those that the model declares.
+def _copy(name: str, to: str) -> list[Any]:
+    first, values = f"{name}_first", f"{name}_values"
+    return [
+        helper.make_node("Constant", [], [first], value=helper.make_tensor(first, 7, [], [0])),
+        helper.make_node("SequenceConstruct", [name], [values]),
+        helper.make_node("SequenceAt", [values, first], [to]),
+    ]

@@ -1,0 +1,1 @@
+"""All that makes machine code: direct calls, compiled kernels, and libraries of them."""

@@ -1,0 +1,1 @@
+"""Direct calls: ordinary calls of plain kernels, as machine code."""

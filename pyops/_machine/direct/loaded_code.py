@@ -1,0 +1,103 @@
+"""The machine code of `direct_call` in this process, or why there is none."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import os
+import sys
+from ctypes import c_int32, c_int64, c_void_p, py_object
+from typing import Any
+
+import numpy as np
+
+from ..._core.runtime.callback_guard import signals_deferred
+from ...errors import EngineError
+from . import direct_call, llvm_code
+
+_VARIABLE = "PYOPS_DIRECT_CALLS"
+_PYTHONS = (3, 11), (3, 14)
+"""The oldest and the newest Python whose objects this code is known to read correctly."""
+
+# Functions of NumPy's C API, by their number there.
+_NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
+
+
+def problem() -> str:
+    """Return why no machine code calls plain kernels; empty if it does.
+
+    Raises
+    ------
+    EngineError
+        ``PYOPS_DIRECT_CALLS`` is neither 0 nor 1.
+    """
+    setting = os.environ.get(_VARIABLE, "1")
+    if setting not in ("0", "1"):
+        raise EngineError(f"{_VARIABLE} is {setting!r}; set it to 0 to call kernels from Python, or to 1 (the default)")
+    return _problem() if setting == "1" else f"{_VARIABLE} is 0"
+
+
+@functools.cache
+def _problem() -> str:
+    version = sys.version_info[:2]
+    if sys.implementation.name != "cpython" or not _PYTHONS[0] <= version <= _PYTHONS[1]:
+        return f"machine code was not tested with {sys.implementation.name} {sys.version.split()[0]}"
+    try:
+        if not _is_known_layout():
+            return "this Python or NumPy has another memory layout of its objects"
+        with signals_deferred():
+            _code()
+    except ModuleNotFoundError:
+        return "llvmlite is not installed: pip install llvmlite"
+    except Exception as error:  # LLVM may not support this machine
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def address_of(name: str) -> int:
+    """Return the address of a function of `direct_call`, where there is no `problem`."""
+    return _code()[name]
+
+
+@functools.cache
+def _code() -> dict[str, int]:
+    return llvm_code.compile_module(direct_call, _c_function)
+
+
+def _c_function(name: str) -> int:
+    if name in _NUMPY_FUNCTIONS:
+        return int(_numpy_table()[_NUMPY_FUNCTIONS[name]])
+    function: Any = ctypes.memmove if name == "memmove" else ctypes.pythonapi[name]
+    return ctypes.cast(function, c_void_p).value or 0
+
+
+@functools.cache
+def _numpy_table() -> Any:
+    """Return NumPy's C API: the addresses of its functions and types."""
+    numpy_core: Any = importlib.import_module("numpy._core._multiarray_umath")
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = c_void_p, (py_object, c_void_p)
+    return (c_int64 * (max(_NUMPY_FUNCTIONS.values()) + 1)).from_address(get(numpy_core._ARRAY_API, None))
+
+
+def _is_known_layout() -> bool:
+    """Return whether objects are laid out as `direct_call` reads them."""
+    array = np.zeros((2, 3), np.float32)
+    memory, references = (c_int64 * 9).from_address(id(array)), c_int32.from_address(id(array))
+    alone = references.value
+    more = [array] * 5
+    found = (
+        references.value,
+        memory[direct_call.OBJECT_TYPE],
+        memory[direct_call.ARRAY_DATA],
+        memory[direct_call.ARRAY_RANK] & 0xFFFFFFFF,
+        (c_int64 * 2).from_address(memory[direct_call.ARRAY_DIMS])[:],
+        memory[direct_call.ARRAY_DTYPE],
+        memory[direct_call.ARRAY_FLAGS] & 0xFFFFFFFF,
+        _numpy_table()[2],
+    )
+    flags = array.flags.num
+    type_ = id(np.ndarray)
+    expected = 1 + len(more), type_, array.ctypes.data, 2, [2, 3], id(array.dtype), flags, type_
+    return alone == 1 and found == expected

@@ -1,0 +1,1 @@
+"""What the onnx package does for ops: schemas of them, and types of the values in a model."""

@@ -1,0 +1,330 @@
+"""ONNX schemas of the ops, and their registration with the onnx package."""
+
+from __future__ import annotations
+
+import atexit
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+from onnx.defs import OpSchema
+from onnx.shape_inference import InferenceError
+
+from .._core.ops import op_registry
+from .._core.ops.op import Op
+from .._core.schema import call_validation, node_validation
+from .._core.schema.attribute import Attribute, AttributeKind
+from .._core.schema.signature import Input, Output, Signature
+from .._core.schema.tensor_specs import MAX_VALUES, RuntimeDim, SymbolicDim, TensorSpec, spec_of
+from .._support.builtin_operators import ONNX_DOMAIN
+from .._support.element_types import DType, element_type, from_onnx
+from .._support.locks import RLock
+from ..errors import InputError, ShapeInferenceError, UnknownSizeError, warn
+
+if TYPE_CHECKING:
+    from onnx.shape_inference import InferenceContext
+
+
+def op_schema(
+    signature: Signature, *, inputs: int | None = None, outputs: int | None = None, doc: str = ""
+) -> OpSchema:
+    """Return the ONNX schema of an operator, without registering it.
+
+    Parameters
+    ----------
+    inputs, outputs : int, optional
+        Number of inputs and outputs of one node: a variadic parameter becomes that many single ones.
+    doc : str
+        The schema's documentation string.
+
+    Returns
+    -------
+    onnx.defs.OpSchema
+        The schema, with the default of each attribute that has one other than None.
+
+    Raises
+    ------
+    InputError
+        The operator does not take that many inputs.
+    """
+    given: list[Input | Output] = list(signature.inputs if inputs is None else signature.parameters(inputs))
+    returned: list[Input | Output] = list(signature.outputs)
+    if outputs is not None and returned[-1].variadic:
+        last = returned.pop()
+        returned += [last] * (outputs - len(returned))
+    optional = sum(item.optional for item in signature.inputs)
+    formal_inputs = [_formal(item, None if inputs is None else index, -optional) for index, item in enumerate(given)]
+    formal_outputs = [_formal(item, None if outputs is None else index) for index, item in enumerate(returned)]
+    types = {
+        formal.type_str: item.type.dtypes
+        for formal, item in zip([*formal_inputs, *formal_outputs], [*given, *returned], strict=True)
+        if len(item.type.dtypes) > 1
+    }
+    return OpSchema(
+        signature.name,
+        signature.domain,
+        signature.version,
+        doc,
+        inputs=formal_inputs,
+        outputs=formal_outputs,
+        type_constraints=[(name, _type_strs(dtypes), "") for name, dtypes in types.items()],
+        attributes=[_attribute(item) for item in signature.attributes],
+    )
+
+
+def attribute_proto(attribute: Attribute, value: Any) -> onnx.AttributeProto:
+    """Return an AttributeProto for `value`, which must come from `Attribute.convert`."""
+    if attribute.kind is AttributeKind.TENSOR:
+        value = onnx.numpy_helper.from_array(np.asarray(value))
+    elif attribute.boolean:
+        value = int(value)
+    return onnx.helper.make_attribute(attribute.name, value, attr_type=attribute.kind.value)
+
+
+def _attribute(attribute: Attribute) -> OpSchema.Attribute:
+    if attribute.default is not None:
+        return OpSchema.Attribute(attribute.name, attribute_proto(attribute, attribute.default))
+    return OpSchema.Attribute(
+        attribute.name, getattr(OpSchema.AttrType, attribute.kind.name), required=attribute.required
+    )
+
+
+def _formal(item: Input | Output, index: int | None, least: int = 0) -> OpSchema.FormalParameter:
+    """Return a parameter of a schema; with an index, the single one in place of a variadic one.
+
+    `least` is the least number of tensors of a variadic one. onnx counts all parameters before it as required, so that
+    it is negative if some of them are optional.
+    """
+    options = OpSchema.FormalParameterOption
+    option, name, type_name = options.Single, item.name, item.type.name
+    if item.variadic and index is None:
+        option = options.Variadic
+    elif item.variadic:
+        name = f"{name}_{index}"
+        type_name = type_name if item.homogeneous else f"{type_name}_{index}"
+    elif isinstance(item, Input) and item.optional:
+        option = options.Optional
+    return OpSchema.FormalParameter(
+        name,
+        type_name if len(item.type.dtypes) > 1 else _type_strs(item.type.dtypes)[0],
+        param_option=option,
+        is_homogeneous=item.homogeneous,
+        min_arity=least if option is options.Variadic else int(option is options.Single),
+    )
+
+
+def _type_strs(dtypes: Sequence[DType]) -> list[str]:
+    """Return ONNX's spellings of element types, without those that the installed onnx lacks."""
+    rows = map(element_type, dtypes)
+    return [row.type_str for row in rows if row is not None and row.onnx in onnx.TensorProto.DataType.values()]
+
+
+def inference_function(op: Op[..., Any]) -> Callable[[InferenceContext], None]:
+    """Return a function for ``onnx.defs.OpSchema.set_type_and_shape_inference_function``.
+
+    It sets the element types that follow from the declaration, and the shapes from the op's shape function. If that
+    needs a size that the model does not give, shapes stay unknown. For a node that the declaration or the shape
+    function rejects, it raises ``onnx.shape_inference.InferenceError`` whatever onnx's ``strict_mode`` is, since no
+    session would run the node.
+    """
+
+    def infer(context: InferenceContext) -> None:
+        try:
+            _infer(op, context)
+        except (InputError, ShapeInferenceError) as error:
+            # onnx keeps the message of a Python exception only if it is of this class.
+            raise InferenceError(f"a node of {op.signature.qualified_name}: {error}") from error
+
+    return infer
+
+
+def _infer(op: Op[..., Any], context: InferenceContext) -> None:
+    types = [_tensor_type(context, index) for index in range(context.get_num_inputs())]
+    required = [not (item.optional or item.variadic) for item in op.signature.inputs]
+    if any(item is None and needed for item, needed in zip(types, required, strict=False)):
+        return  # older releases of onnx report an input of unknown type as absent
+    while types and types[-1] is None:
+        types.pop()
+    dtypes = [None if item is None else _dtype(item) for item in types]
+    if any(item is not None and dtype is None for item, dtype in zip(types, dtypes, strict=True)):
+        return  # onnx does not know the type of an input
+    declared = call_validation.output_dtypes(op.signature, dtypes)
+    count = context.get_num_outputs()
+    for index in range(count):
+        dtype = declared[min(index, len(declared) - 1)]
+        if dtype is not None:
+            _set_output(context, index, dtype, None)
+    if op.shape_function is None or any(item is not None and not item.HasField("shape") for item in types):
+        return
+    specs = [
+        None if item is None or dtype is None else _spec(context, index, item, dtype)
+        for index, (item, dtype) in enumerate(zip(types, dtypes, strict=True))
+    ]
+    protos = [proto for item in op.signature.attributes if (proto := context.get_attribute(item.name)) is not None]
+    try:
+        outputs = op.infer_shapes(
+            *specs, **node_validation.read_attributes(onnx.NodeProto(attribute=protos), op.signature)
+        )
+    except UnknownSizeError:
+        return
+    if count > len(outputs):
+        raise ShapeInferenceError(f"it has {count} outputs, but the shape function gives {len(outputs)}")
+    for index, spec in enumerate(outputs[:count]):
+        _set_output(context, index, spec.dtype, spec.shape)
+
+
+def _tensor_type(context: InferenceContext, index: int) -> onnx.TypeProto.Tensor | None:
+    """Return what onnx knows about an input, or None if the node does not have it."""
+    if not context.has_input(index):
+        return None
+    proto = context.get_input_type(index)
+    return proto.tensor_type if proto is not None and proto.HasField("tensor_type") else onnx.TypeProto.Tensor()
+
+
+def _dtype(item: onnx.TypeProto.Tensor) -> DType | None:
+    row = from_onnx(item.elem_type)
+    return row.dtype if row else None
+
+
+def _spec(context: InferenceContext, index: int, item: onnx.TypeProto.Tensor, dtype: DType) -> TensorSpec:
+    """Return the spec of an input, with its value if it is a small constant that the model itself holds."""
+    proto = context.get_input_data(index)
+    is_here = proto is not None and proto.data_location != onnx.TensorProto.EXTERNAL
+    # onnx 1.19 gives the numbers of value_ints without their dimension.
+    if is_here and len(proto.dims) == len(item.shape.dim) and math.prod(proto.dims) <= MAX_VALUES:
+        found = spec_of(onnx.numpy_helper.to_array(proto))
+        if found is not None and found.dtype == dtype:  # older releases of onnx read some types as others
+            return found
+    return TensorSpec(tuple(map(_dim, item.shape.dim)), dtype)
+
+
+def _dim(dim: onnx.TensorShapeProto.Dimension) -> Any:
+    if dim.HasField("dim_value"):
+        return dim.dim_value
+    return SymbolicDim(dim.dim_param) if dim.dim_param else RuntimeDim()
+
+
+def _set_output(context: InferenceContext, index: int, dtype: DType, shape: Sequence[Any] | None) -> None:
+    row = element_type(dtype)
+    assert row is not None
+    dims = shape
+    if shape is not None:
+        # A dimension known only at run time gets no name, because equal names mean equal sizes.
+        named = [None if isinstance(dim, RuntimeDim) else dim for dim in shape]
+        dims = [dim if dim is None or isinstance(dim, int) else str(dim) for dim in named]
+    context.set_output_type(index, onnx.helper.make_tensor_type_proto(row.onnx, dims))
+
+
+_Key = tuple[str, str, int]
+
+# Domains of ONNX itself: a schema registered there would be mistaken for a standard one.
+_STANDARD = {ONNX_DOMAIN, "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"}
+_MARK = "Declared with pyops"
+
+
+def register_schemas() -> ExitStack:
+    """Register every declared op with onnx, for its checker and its shape inference.
+
+    Each op becomes an ``onnx.defs.OpSchema`` with its type constraints, attributes, defaults and shape function. Ops
+    that are declared later are registered too, and a redeclared op replaces its schema. Schemas that others registered
+    are kept: an op of the same domain, name and version is skipped with a warning. Ops in a domain of ONNX itself, or
+    of a type that the installed onnx lacks, are skipped without one.
+
+    Returns
+    -------
+    contextlib.ExitStack
+        A context manager; leaving it, or calling ``close()``, removes the schemas, unless another registration is
+        still open. Otherwise they stay until the process ends.
+
+    Warns
+    -----
+    UserWarning
+        Other code registered a schema of the same domain, name and version.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx, pyops
+    >>> from numpy.typing import NDArray
+    >>> @pyops.onnx_op("schemas::Twice")
+    ... def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    ...     return x + x
+    >>> model = onnx.parser.parse_model('''
+    ... <ir_version: 10, opset_import: ["": 20, "schemas": 1]>
+    ... main (float[n] x) => (float[n] y) { y = schemas.Twice(x) }''')
+    >>> with pyops.register_schemas():
+    ...     onnx.checker.check_model(model, full_check=True, check_custom_domain=True)
+    """
+    registration = ExitStack()
+    with _lock:
+        if not _registrations:
+            op_registry.listeners.append(_follow)
+            for versions in op_registry.all_versions().values():
+                for op in versions.values():
+                    _register(op)
+        _registrations.append(registration)
+        registration.callback(_unregister, registration)
+    return registration
+
+
+def _unregister(registration: ExitStack) -> None:
+    with _lock:
+        _registrations.remove(registration)
+        if not _registrations:
+            op_registry.listeners.remove(_follow)
+            _remove_all()
+
+
+_lock = RLock()
+_registrations: list[ExitStack] = []
+_registered: dict[_Key, Op[..., Any]] = {}
+
+
+def _follow(op: Op[..., Any]) -> None:
+    with _lock:
+        # Another thread may have redeclared the op since.
+        _register(op_registry.versions(op.domain, op.name).get(op.version, op))
+
+
+def _register(op: Op[..., Any]) -> None:
+    key = (op.domain, op.name, op.version)
+    if _registered.get(key) is op or op.domain in _STANDARD:
+        return
+    if not all(_type_strs(parameter.dtypes) for parameter in op.signature.type_parameters):
+        return
+    _remove(key)
+    if _doc(key) is not None:
+        warn(
+            f"onnx has a schema of {op.signature.qualified_name}, version {op.version}, that other code registered; "
+            "it stays, and the declared op is left out",
+        )
+        return
+    schema = op_schema(op.signature, doc=f"{_MARK} at {op.location}.")
+    schema.set_type_and_shape_inference_function(inference_function(op))
+    onnx.defs.register_schema(schema)
+    _registered[key] = op
+
+
+def _remove(key: _Key) -> None:
+    if _registered.pop(key, None) is not None and (_doc(key) or "").startswith(_MARK):
+        domain, name, version = key
+        onnx.defs.deregister_schema(name, version, domain)
+
+
+def _doc(key: _Key) -> str | None:
+    """Return the documentation of the schema that onnx has for exactly this version, or None."""
+    domain, name, version = key
+    if not onnx.defs.has(name, version, domain):
+        return None
+    schema = onnx.defs.get_schema(name, version, domain)
+    return (schema.doc or "") if schema.since_version == version else None
+
+
+# A process that exits while onnx holds Python functions hangs or crashes, depending on onnx's version.
+@atexit.register
+def _remove_all() -> None:
+    with _lock:
+        for key in list(_registered):
+            _remove(key)

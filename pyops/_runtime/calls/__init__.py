@@ -1,1 +1,0 @@
-"""What both engines share: exceptions passing through ONNX Runtime, interrupts, timing."""
