@@ -14,9 +14,9 @@ Examples
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from . import _wiring
 
+TYPE_CHECKING = False  # typing takes longer to import than the rest
 if TYPE_CHECKING:
     from . import errors as errors
     from . import shapes as shapes
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ._core.ops.extensions_decorators import PyCustomOpDef as PyCustomOpDef
     from ._core.ops.op import Op as Op
     from ._core.runtime.inference_session import InferenceSession as InferenceSession
-    from ._core.runtime.inference_session import get_library_path as get_library_path
     from ._core.runtime.inference_session import register_custom_ops as register_custom_ops
     from ._core.runtime.kernel_exceptions import last_exception as last_exception
     from ._core.runtime.onnxruntime_patch import patch_onnxruntime as patch_onnxruntime
@@ -33,45 +32,21 @@ if TYPE_CHECKING:
     from ._core.runtime.reference_ops import reference_ops as reference_ops
     from ._display.netron import show_model as show_model
     from ._display.op_table import list_ops as list_ops
+    from ._extensions import get_library_path as get_library_path
     from ._machine.libraries.build import build as build
     from ._onnx.op_schemas import register_schemas as register_schemas
 
 __version__ = "0.2.0"
 
-# Imported on first use: declarations must work without ONNX Runtime, and pytest, which loads pyops' plug-in wherever it
-# is installed, must not import NumPy for it.
-_LAZY = {
-    "InferenceSession": "._core.runtime.inference_session",
-    "Op": "._core.ops.op",
-    "PyCustomOpDef": "._core.ops.extensions_decorators",
-    "build": "._machine.libraries.build",
-    "get_library_path": "._core.runtime.inference_session",
-    "last_exception": "._core.runtime.kernel_exceptions",
-    "list_ops": "._display.op_table",
-    "onnx_op": "._core.ops.decorator",
-    "patch_onnxruntime": "._core.runtime.onnxruntime_patch",
-    "profile": "._core.runtime.profiling",
-    "reference_ops": "._core.runtime.reference_ops",
-    "register_custom_ops": "._core.runtime.inference_session",
-    "register_schemas": "._onnx.op_schemas",
-    "show_model": "._display.netron",
-}
-_MODULES = ("errors", "shapes", "testing")
-_IPYTHON = ("load_ipython_extension", "unload_ipython_extension")  # which %load_ext looks for here
-
-
 # Hidden from type checkers, which would otherwise accept any name; they read the imports above.
 if not TYPE_CHECKING:
-    __all__ = sorted([*_LAZY, *_MODULES])
+    __all__ = sorted(_wiring.PUBLIC)
 
-    def __getattr__(name: str) -> Any:
-        if name in _MODULES:
-            return importlib.import_module(f".{name}", __name__)
-        module = "._display.tracebacks" if name in _IPYTHON else _LAZY.get(name)
-        if module is None:
+    def __getattr__(name):
+        if name not in _wiring.PUBLIC and name not in _wiring.IPYTHON:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(importlib.import_module(module, __name__), name)
+        value = globals()[name] = _wiring.public(name)
         return value
 
-    def __dir__() -> list[str]:
+    def __dir__():
         return __all__

@@ -6,6 +6,7 @@ There is one Op for each torch operator, declared when a model names it, in a pr
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from pyops._core import satellites
 from pyops._core.ops import op_registry
 from pyops._core.ops.op import Op
 from pyops._core.schema.attribute import Attribute, AttributeKind
@@ -60,7 +62,7 @@ def register_fallback(*namespaces: str) -> None:
             raise ExportError(
                 f"torch has no operators in the namespace {namespace!r}; import the module that registers them first"
             )
-        op_registry.providers.setdefault(domain(namespace), _NamespaceProvider(namespace))
+        satellites.providers.setdefault(domain(namespace), functools.partial(_NamespaceProvider, namespace))
 
 
 def domain(namespace: str) -> str:

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from .._core.runtime.native.c_api import MACHINE_CODE_FUNCTIONS, Api
-from .._core.runtime.native.kernel_node import NEVER, KernelNode, Learn
-from .._core.runtime.native.ort_custom_op import HostedOp
+from .._core.ops.op import AnyOp
+from .._core.runtime.native.kernel_node import KernelNode
 from .._core.runtime.profiling import NodeProfile
 from .._core.schema.call_validation import Shapes
 from .._support.element_types import is_viewable, ort_code
@@ -35,6 +34,17 @@ from .memory_layout import address_of, words
 # The bases of the arrays that plain kernels get, which mark them as borrowed, and as read-only or writeable.
 _BASES = memoryview(b"\0"), memoryview(bytearray(1))
 _PLAIN_RUNNING = words(0)
+_OUTCOMES: tuple[Any, ...] = ("delivered", "returned", "raised", "failed")  # as `KernelNode.finish` has them
+
+# The functions that machine code calls, in the order of its words.
+_FUNCTIONS = (
+    "KernelContext_GetInput",
+    "KernelContext_GetOutput",
+    "GetTensorElementTypeAndShapeDataReference",
+    "GetTensorMutableData",
+    "ReleaseStatus",
+    "KernelContext_ParallelFor",
+)
 
 
 class _Binding:
@@ -93,7 +103,7 @@ class MachineNode:
         The node's attributes or input types do not match the declaration.
     """
 
-    def __init__(self, api: Api, info: int, hosted: HostedOp) -> None:
+    def __init__(self, api: Any, info: int, hosted: Any) -> None:
         self._python = python = KernelNode(api, info, hosted)
         self.name, self.op = python.name, python.op
         self._lock = TryLock()
@@ -109,7 +119,7 @@ class MachineNode:
             flags |= direct_call.OWNS_DATA
         numbers = len(node.input_dtypes), len(node.output_dtypes), len(attributes)
         self._state = words(
-            *(0, 0, hosted.python, addressof(self.op._revision), *map(api.address, MACHINE_CODE_FUNCTIONS), 0),
+            *(0, 0, hosted.python, addressof(self.op.revision), *map(api.address, _FUNCTIONS), 0),
             *map(id, (np.ndarray, None, *_BASES)),
             *numbers,
             *(node.output_count, node.signature.returns_tuple, flags, address_of(_PLAIN_RUNNING)),
@@ -120,13 +130,13 @@ class MachineNode:
         self._fits = all(map(operator.le, numbers, layout.MOST))
         self._is_direct = (
             self._fits
-            and python.lender is not NEVER
+            and python.may_borrow
             and not loaded_code.problem()
             and all(dtype is None or is_viewable(dtype) for dtype in dtypes)
         )
         # Set once a binding is in place.
         self._revision: int | None = None
-        self._bind(self.op._revision.value, self.op.kernels["cpu"], self.op.shape_function)
+        self._bind(self.op.revision.value, self.op.kernels["cpu"], self.op.shape_function)
 
     def timed(self, clock: NodeProfile) -> Callable[[int], Any] | None:
         """Return a function that computes and times the node; None for a compiled kernel."""
@@ -146,7 +156,7 @@ class MachineNode:
             if self._python.keeper is self.op.kernels["cpu"]:
                 self._state[layout.CALLS] = 0
 
-    def _compute(self, python: KernelNode, learn: Learn | None, context: int) -> None:
+    def _compute(self, python: KernelNode, learn: Callable[..., None] | None, context: int) -> None:
         if not context & layout.HANDED:
             python.compute(context, learn)
             return
@@ -158,7 +168,7 @@ class MachineNode:
             handed: Any = [_first_failure(at + 8 * layout.SLOTS, objects) or lost]
         else:
             handed = py_object.from_address(at + 8 * layout.OBJECTS).value
-        python.finish(context, outcome, handed, known)
+        python.finish(context, _OUTCOMES[outcome], handed, known)
 
     def _learn(self, revision: int, kernel: Any, shape_function: Any, inputs: list[Any], shapes: Any) -> None:
         # Where another thread learns, or the call in which a signal's handler came, this call does without.
@@ -210,6 +220,13 @@ class MachineNode:
         sizes = [size for shape in shapes for size in shape if size is not None or gives_buffers]
         is_complete = len(shapes) == len(self._python.info.output_dtypes)
         return is_complete and all(size is not None and 0 <= size < 2**62 for size in sizes)
+
+
+def node_maker(op: AnyOp) -> tuple[Callable[..., Any], int] | None:
+    """Return what makes the nodes of an op, and the address of what computes them; None if only Python can."""
+    if isinstance(op.kernels["cpu"], CompiledKernel) or not loaded_code.problem():
+        return MachineNode, loaded_code.address_of("compute")
+    return None
 
 
 def _first_failure(at: int, slots: int) -> BaseException | None:

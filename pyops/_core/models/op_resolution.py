@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ..._support.builtin_operators import DOMAINS, is_builtin, unknown_version
 from ...errors import DeclarationError, ModelError
+from .. import satellites
 from ..ops import op_registry, plugins
 from ..ops.op import AnyOp
 from ..schema.node_validation import find_mismatch
@@ -113,7 +114,7 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
             f"export it with version {versions[0]}, or declare the op with version={opset}"
         )
-    if provider := op_registry.provider(domain):
+    if provider := satellites.provider(domain):
         try:
             provider.provide(name)
         except ModelError as error:

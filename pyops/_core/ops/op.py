@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
@@ -16,6 +15,7 @@ from ..._support.text_tables import html_parts
 from ...errors import DeclarationError, InputError, ShapeInferenceError
 from ..cuda.cuda_arguments import CopyingKernel, check_given, check_host_inputs, returning_cupy
 from ..cuda.devices import DEVICE_TYPES, DeviceType, cupy, is_cupy
+from ..satellites import satellite
 from ..schema import call_validation
 from ..schema.declaration import Compile, FastMath
 from ..schema.signature import Signature
@@ -27,10 +27,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=Callable[..., TensorSpec | tuple[TensorSpec, ...]])
-
-
-COMPILER = "pyops._machine.compiled"
-"""The subpackage that makes and compiles kernels declared with ``compile=``; imported for the first one."""
 
 
 def as_kernel(
@@ -69,9 +65,7 @@ def as_kernel(
                 f"{signature.qualified_name}: compiled kernels cannot take `state`, which is a Python object; leave "
                 "compile out, or make the state an input"
             )
-        kernel: Callable[..., Any] = importlib.import_module(COMPILER).make(
-            signature, function, plain, compile, parallel, fastmath
-        )
+        kernel: Callable[..., Any] = satellite("compiler").make(signature, function, plain, compile, parallel, fastmath)
         return kernel
     if parallel is not None or fastmath:
         raise DeclarationError(
@@ -116,8 +110,8 @@ class Op(Generic[P, R]):
     """
 
     # Not among the attributes that a redeclaration replaces.
-    __slots__ = ("__dict__", "__weakref__", "_revision")
-    _revision: ctypes.c_int64
+    __slots__ = ("__dict__", "__weakref__", "revision")
+    revision: ctypes.c_int64
     __name__: str
     signature: Signature
     kernels: dict[str, Callable[..., Any]]
@@ -130,7 +124,7 @@ class Op(Generic[P, R]):
         """Create an op without a body."""
         op = super().__new__(cls)
         # A C integer, because machine code compares it, without the interpreter, to see whether it is outdated.
-        op._revision = ctypes.c_int64()
+        op.revision = ctypes.c_int64()
         return op
 
     def __init__(
@@ -267,7 +261,7 @@ class Op(Generic[P, R]):
                 self.host_inputs = named
                 if is_copying:
                     self.kernels["cpu"] = CopyingKernel(self.signature, function, named)
-            self._revision.value += 1
+            self.revision.value += 1
             return function
 
         return register
@@ -299,7 +293,7 @@ class Op(Generic[P, R]):
         """
         self.signature.check_callable(function)
         self.shape_function = function
-        self._revision.value += 1
+        self.revision.value += 1
         return function
 
     def register_setup(self, function: F) -> F:
@@ -329,7 +323,7 @@ class Op(Generic[P, R]):
         """
         self.signature.check_setup(function)
         self.setup = function
-        self._revision.value += 1
+        self.revision.value += 1
         return function
 
     def register_samples(self, function: F) -> F:
@@ -376,9 +370,7 @@ class Op(Generic[P, R]):
         """
         function = self.shape_function
         shapes = None if function is None else functools.partial(output_shapes, self.signature, function)
-        importlib.import_module(COMPILER).compile_kernel(
-            self.signature, self.kernels["cpu"], shapes, inputs, attributes
-        )
+        satellite("compiler").compile_kernel(self.signature, self.kernels["cpu"], shapes, inputs, attributes)
 
     def infer_shapes(
         self, /, *specs: TensorSpec | np.ndarray[Any, Any] | None, **attributes: Any

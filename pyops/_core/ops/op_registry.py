@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, Protocol, cast
+from typing import Any
 
 from ..._support.locks import RLock
 from ...errors import ModelError
+from ..satellites import provider, providers
 from . import source_location
 from .op import AnyOp
 
@@ -22,26 +22,6 @@ _collected: ContextVar[list[AnyOp] | None] = ContextVar("_collected", default=No
 
 listeners: list[Callable[[AnyOp], None]] = []
 """Functions called with each op after it has been registered."""
-
-
-class Provider(Protocol):
-    """A module or object that declares ops of a domain on request, because there are too many to declare them all."""
-
-    def provide(self, name: str) -> AnyOp:
-        """Return the op of this name, not yet declared; raise a ModelError that says why if there is none."""
-
-
-providers: dict[str, Provider | str] = {"pyops": "pyops.kernels"}
-"""Domain to its provider, or to the name of a module that is the provider and is imported on the first request.
-
-A declared op takes precedence over the provider's op of the same name.
-"""
-
-
-def provider(domain: str) -> Provider | None:
-    """Return the provider of a domain, or None if it has none."""
-    found = providers.get(domain)
-    return cast("Provider", importlib.import_module(found)) if isinstance(found, str) else found
 
 
 def declare(op: AnyOp) -> AnyOp:
@@ -113,7 +93,7 @@ def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
         vars(op).update(body, kernels=dict(body["kernels"]))
         for name in body_of(op).keys() - body.keys():
             delattr(op, name)
-        op._revision.value += 1
+        op.revision.value += 1
 
 
 def _restore(

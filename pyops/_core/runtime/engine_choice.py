@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 import onnxruntime
 
-from ..._extensions.operator_registry import reason_against
 from ...errors import EngineError, warn
+from ..satellites import satellite
 from ..schema.signature import Signature
 from .native.op_registration import session_options_pointer
 from .native.ort_custom_op import choices
@@ -43,7 +43,7 @@ def engine_of(signature: Signature) -> str | None:
         return "native" if choices(signature) else None
     if importlib.util.find_spec("onnxruntime_extensions") is None:
         return None
-    return None if reason_against(signature) else "extensions"
+    return None if satellite("extensions").reason_against(signature) else "extensions"
 
 
 @functools.cache

@@ -20,12 +20,6 @@ except ImportError as error:
 import numpy as np
 from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
-from ..._extensions import published_ops
-from ..._extensions import session_host as extensions
-from ..._extensions.call_hook import watch
-from ..._extensions.operator_registry import sizes
-from ..._extensions.published_ops import get_library_path as get_library_path
-from ..._filling.filling import Filling, fill
 from ..._support.element_types import spell_shape
 from ..._support.text_tables import html_parts, printable
 from ...errors import EngineError, FilledNodeWarning, InputError, ModelError, did_you_mean, warn
@@ -35,6 +29,7 @@ from ..models.model import ModelSource
 from ..ops import extensions_decorators, op_registry, plugins
 from ..ops.op import AnyOp
 from ..ops.source_location import source_line
+from ..satellites import satellite
 from . import kernel_exceptions, ort_values
 from .engine_choice import Engine, choose
 from .external_data import read_external_data
@@ -158,22 +153,22 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
             )
         chosen = {"providers": providers, "provider_options": provider_options}
         settings = chosen | kwargs | cuda_provider.without_fallback(providers)
-        attempt = functools.partial(self._attempt, host, options, resolved.ops, settings)
-        filling = Filling(source)
-        refusal = attempt(filling)
+        attempt = functools.partial(self._attempt, host, options, settings)
+        filling = None
+        refusal = attempt(source, resolved.ops)
         if refusal is not None and fill_missing:
             # A model that ONNX Runtime accepts lacks nothing, so only rejected models are examined.
-            filling = fill(source, resolved.ops, providers)
+            filling = satellite("filling").fill(source, resolved.ops, providers)
             if filling.model is not source:
                 refusal = None  # its traceback refers to the session that was refused
-                refusal = attempt(filling)
+                refusal = attempt(filling.model, {**resolved.ops, **filling.ops})
         if refusal is not None:
             try:
                 raise explained(refusal, source, resolved, engine, filling, in_libraries)
             finally:
                 del refusal  # it refers to this frame
-        if message := filling.message:
-            warn(message, FilledNodeWarning)
+        if filling and filling.message:
+            warn(filling.message, FilledNodeWarning)
         self._nodes = self._host.nodes
         self._quiet_run = _quiet_run(self._sess_options)
         if devices.CUDA_PROVIDER in self.get_providers():
@@ -183,12 +178,12 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         self._watch(origin)
 
     def _attempt(
-        self, host: Callable[..., Any], given: Any, ops: Mapping[model.Key, AnyOp], settings: Any, filling: Filling
+        self, host: Callable[..., Any], given: Any, settings: Any, source: model.Model, ops: Mapping[model.Key, AnyOp]
     ) -> Exception | None:
         """Create the session for a model; return ONNX Runtime's error if it rejects the model."""
         options = onnxruntime.SessionOptions() if given is None else given
-        self._host: native.SessionHost | extensions.SessionHost = host(options, filling.model, {**ops, **filling.ops})
-        self._extensions = self._host if isinstance(self._host, extensions.SessionHost) else None
+        self._host = host(options, source, ops)
+        self._extensions = None if isinstance(self._host, native.SessionHost) else satellite("extensions")
         source = self._host.model
         folder = source.folder if isinstance(source.source, bytes) else None
         self._reading = functools.partial(read_external_data, folder, options, given is None)
@@ -337,7 +332,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         ort_values.check_arrays(input_feed)
         if self._extensions is not None:
             for name, value in input_feed.items():
-                extensions.check_input(name, value)
+                self._extensions.check_input(name, value)
         run = self._run_foreign if self._has_foreign_types else super().run
         return self._reraising(run, run_options, output_names, input_feed)
 
@@ -404,7 +399,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         """Return ``run(*arguments, run_options)``; raise a kernel's exception in it unchanged."""
         if self._extensions is not None:
             own = None if run_options else _quiet_run(self._sess_options) or onnxruntime.RunOptions()
-            return watch(functools.partial(run, *arguments, own or run_options), own)
+            return self._extensions.watch(functools.partial(run, *arguments, own or run_options), own)
         native.arm()
         try:
             return run(*arguments, run_options or self._quiet_run)
@@ -451,12 +446,14 @@ def _hosting(
         plugins.import_all()
     in_libraries = library_ops(options, op_registry.domains() | {domain for domain, _ in source.imports()})
     op_resolution.import_plugins(source, in_libraries)
-    adopted, taken = extensions_decorators.adopted_ops(), extensions_decorators.taken_domains() | sizes.keys()
+    adopted, taken = extensions_decorators.adopted_ops(), extensions_decorators.taken_domains()
+    if taken:
+        taken |= satellite("extensions").sizes.keys()
     resolved = op_resolution.resolve(source, adopted, taken, in_libraries)
     if resolved.problems:
         raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
     if engine == "extensions":
-        return functools.partial(extensions.SessionHost, fresh=options is None), resolved, in_libraries
+        return functools.partial(satellite("extensions").SessionHost, fresh=options is None), resolved, in_libraries
     if options is None:  # new options, so no library is registered in them
         taken = set()
     taken |= {domain for domain, _ in in_libraries}
@@ -527,7 +524,7 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     [array([1.5], dtype=float32)]
     """
     if choose(engine) == "extensions":
-        published_ops.register(options)
+        satellite("extensions").register(options)
         return options
     plugins.import_all()
     ops = op_registry.latest()

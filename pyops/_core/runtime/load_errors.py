@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..._extensions import operator_registry
 from ..._support.builtin_operators import is_builtin
 from ..._support.element_types import describe, dtype_name, from_type_str, spell_scalar
 from ..._support.text_tables import printable
 from ...errors import EngineError, ModelError
 from ..models.model import Key, Model
 from ..models.op_resolution import FILL_IT, Resolution, describe_missing
+from ..satellites import satellite
 from .native import ort_custom_op
-
-if TYPE_CHECKING:
-    from ..._filling.filling import Filling  # it imports onnxruntime
 
 
 def explanations(message: str) -> list[str]:
@@ -114,7 +111,7 @@ def explained(
     source: Model,
     resolution: Resolution,
     engine: str,
-    filling: Filling,
+    filling: Any = None,
     in_libraries: Collection[Key] = (),
 ) -> BaseException:
     """Return the error to raise when ONNX Runtime rejects a model.
@@ -123,7 +120,7 @@ def explained(
     `error` itself otherwise.
     """
     is_twice = any(text in str(error) for text in _LIBRARY_TWICE)
-    lines = [node.problem for node in filling.nodes if node.problem]
+    lines = [node.problem for node in filling.nodes if node.problem] if filling else []
     if engine == "extensions" and is_twice:
         lines.append(
             "the extensions engine registers onnxruntime-extensions' library itself, and a library registered in the "
@@ -144,7 +141,8 @@ def explained(
         lines += explanations(str(error))
     is_supported, hosted_by = ort_custom_op.is_supported, None
     if engine == "extensions":  # which hosts every op under one op type
-        is_supported, hosted_by = operator_registry.is_supported, operator_registry.HOST_OP_TYPE
+        extensions = satellite("extensions")
+        is_supported, hosted_by = extensions.is_supported, extensions.HOST_OP_TYPE
     for op in resolution.ops.values():
         dtypes = dict.fromkeys(dtype for parameter in op.signature.type_parameters for dtype in parameter.dtypes)
         missing = ", ".join(dtype_name(dtype) for dtype in dtypes if not is_supported(dtype))
@@ -152,7 +150,7 @@ def explained(
         if (hosted_by or op.name) in str(error) and is_needed:
             lacking = f"; the {engine} engine does not support {missing}" if missing else ""
             lines.append(f"{op.signature} is declared{lacking}")
-    if filling.untyped:
+    if filling and filling.untyped:
         lines.append(filling.untyped_message)
     if not lines:
         return error

@@ -18,6 +18,7 @@ import onnxruntime
 
 from ..._support.builtin_operators import DOMAINS
 from ...errors import EngineError, PickleError
+from .. import satellites
 from ..models import model, op_resolution
 from ..ops import extensions_decorators, op_registry
 from ..ops.op import AnyOp, Op
@@ -123,7 +124,7 @@ def _is_provided(op: AnyOp) -> bool:
     """Return whether importing the op's module provides the op, though not as an attribute of the module."""
     if op.__module__ == "__main__":
         return False
-    return op.domain in op_registry.providers or extensions_decorators.adopted_ops().get((op.domain, op.name)) is op
+    return op.domain in satellites.providers or extensions_decorators.adopted_ops().get((op.domain, op.name)) is op
 
 
 def _describe_options(options: Any) -> dict[str, Any]:

@@ -95,17 +95,6 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
 }
 
 
-# The functions that machine code calls, in the order of its words.
-MACHINE_CODE_FUNCTIONS = (
-    "KernelContext_GetInput",
-    "KernelContext_GetOutput",
-    "GetTensorElementTypeAndShapeDataReference",
-    "GetTensorMutableData",
-    "ReleaseStatus",
-    "KernelContext_ParallelFor",
-)
-
-
 class Api:
     """An ``OrtApi`` table; each function is an attribute with its C name.
 

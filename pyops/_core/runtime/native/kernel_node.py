@@ -8,11 +8,10 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_void_p
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from ...._machine.memory_layout import DELIVERED, FAILED, RETURNED
 from ...._support.element_types import DType, is_viewable
 from ...ops.node_state import make_state
 from ...ops.op import AnyOp, output_shapes
@@ -32,7 +31,10 @@ _calling_thread = CallingThread()
 _numbers = itertools.count(1)
 Learn = Callable[[int, Any, Any, list[Any], Any], None]
 """What gets the op's revision, its kernel and shape function, the inputs of a call, and the output shapes, or None."""
-ALWAYS, NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
+ALWAYS, _NEVER = SimpleNamespace(lends=True), SimpleNamespace(lends=False)
+
+Outcome = Literal["delivered", "returned", "raised", "failed"]
+"""What came of a kernel that machine code called: outputs in place, a result, an exception; or no kernel was called."""
 
 
 def read_only_copy(array: Any) -> Any:
@@ -92,12 +94,13 @@ class KernelNode:
         # The kernel that was found to keep arrays, which gets copies from then on.
         self.keeper: Any = None
         self.lender = self._lender_for(info)
+        self.may_borrow = self.lender is not _NEVER
         # One per concurrent call; list.pop and list.append are atomic.
         self._workspaces: list[Any] = []
 
     def _lender_for(self, info: int) -> Any:
         """Return an object whose `lends` says whether kernels may get borrowed arrays rather than copies."""
-        return _calling_thread if counts_references() and has_arena(self._api, info) else NEVER
+        return _calling_thread if counts_references() and has_arena(self._api, info) else _NEVER
 
     def timed(self, clock: NodeProfile) -> Callable[[int], Any]:
         """Return a function that computes and times the node."""
@@ -123,15 +126,15 @@ class KernelNode:
         """
         self._carry_out(context, self._call, learn)
 
-    def finish(self, context: int, outcome: int, objects: list[Any], shapes: Shapes | None) -> None:
+    def finish(self, context: int, outcome: Outcome, objects: list[Any], shapes: Shapes | None) -> None:
         """Finish a call whose kernel has run in machine code.
 
         Parameters
         ----------
-        outcome : int
-            ``DELIVERED``, ``RETURNED``, ``RAISED`` or ``FAILED``.
+        outcome : str
+            What came of the kernel.
         objects : list
-            What was passed to the kernel, nothing if it FAILED, then its result or exception. The list is emptied.
+            What was passed to the kernel, nothing if it "failed", then its result or exception. The list is emptied.
         shapes : sequence of tuple or None
             The output shapes that the shape function gave.
         """
@@ -151,16 +154,18 @@ class KernelNode:
         finally:
             self._workspaces.append(workspace)
 
-    def _finish(self, context: c_void_p, workspace: Any, passed: list[Any], handed: tuple[int, list[Any], Any]) -> None:
+    def _finish(
+        self, context: c_void_p, workspace: Any, passed: list[Any], handed: tuple[Outcome, list[Any], Any]
+    ) -> None:
         outcome, objects, shapes = handed
-        if outcome == FAILED:
+        if outcome == "failed":
             self._read(context, workspace, passed)
         # Here, since an interrupt may come after each call, and arrays that the kernel keeps must then be detached.
         passed += objects
         objects.clear()
-        if outcome == RETURNED:
+        if outcome == "returned":
             self._write(context, workspace, passed, passed.pop(), shapes)
-        elif outcome != DELIVERED:
+        elif outcome != "delivered":
             raise passed.pop()
 
     def _new_workspace(self) -> Any:
@@ -172,7 +177,7 @@ class KernelNode:
 
     def _call(self, context: c_void_p, workspace: Any, passed: list[Any], learn: Learn | None) -> None:
         self._read(context, workspace, passed)
-        revision = self.op._revision.value  # first, so that what is read after it is at least as new
+        revision = self.op.revision.value  # first, so that what is read after it is at least as new
         function, shape_function = self.op.kernels[self.device_type], self.op.shape_function
         lends = self.lender.lends and self.keeper is not function
         if not lends:

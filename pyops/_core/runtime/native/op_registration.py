@@ -18,9 +18,6 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from ...._machine.compiled.compiled_kernel import CompiledKernel
-from ...._machine.direct import loaded_code
-from ...._machine.machine_node import MachineNode
 from ...._support.builtin_operators import ONNX_DOMAIN
 from ...._support.locks import RLock
 from ...._support.system import IS_WINDOWS
@@ -29,6 +26,7 @@ from ...cuda.cuda_node import CudaNode
 from ...models.model import Host, Model, all_hosts, host_of
 from ...ops import op_registry
 from ...ops.op import AnyOp, Op
+from ...satellites import satellite
 from ...schema.signature import Input, Output, Signature, TypeParameter
 from .. import kernel_exceptions
 from ..callback_guard import signals_deferred
@@ -40,7 +38,7 @@ from .kernel_node import KernelNode
 from .ort_custom_op import HostedOp, choices, show
 
 # Domain, op type, and the properties of an op that its structures depend on.
-_Key = tuple[str, str, int, bool, bool, tuple[str, ...]]
+_Key = tuple[str, str, int, tuple[Any, int], bool, tuple[str, ...]]
 
 
 POINTER_ENTRY = "pyops.session_options_pointer."
@@ -76,9 +74,7 @@ class Registration:
 
     def _add(self, host: Host) -> list[HostedOp]:
         api = load()
-        kinds: list[tuple[str, Callable[..., Any], int]] = [("cpu", KernelNode, 0)]
-        if _is_machine_code(host.op):
-            kinds = [("cpu", MachineNode, loaded_code.address_of("compute"))]
+        kinds: list[tuple[str, Callable[..., Any], int]] = [("cpu", *_node_maker(host.op))]
         if "cuda" in host.op.kernels:  # ignored by sessions without CUDA
             kinds.append(("cuda", CudaNode, 0))
         found = choices(host.op.signature)
@@ -99,11 +95,12 @@ class Registration:
 
 def _key(host: Host) -> _Key:
     op = host.op
-    return host.domain, host.name, id(op), _is_machine_code(op), "cuda" in op.kernels, op.host_inputs
+    return host.domain, host.name, id(op), _node_maker(op), "cuda" in op.kernels, op.host_inputs
 
 
-def _is_machine_code(op: AnyOp) -> bool:
-    return isinstance(op.kernels["cpu"], CompiledKernel) or not loaded_code.problem()
+def _node_maker(op: AnyOp) -> tuple[Callable[..., Any], int]:
+    """Return what makes the nodes of an op, and the address of the machine code that computes them; 0 if none does."""
+    return satellite("machine").node_maker(op) or (KernelNode, 0)
 
 
 def session_options_pointer(options: Any) -> int:

@@ -1,0 +1,65 @@
+"""The satellites of the core, the providers of ops, and the public names: each module is imported when it is needed.
+
+Declarations must work without ONNX Runtime, and pytest, which loads pyops' plug-in wherever it is installed, must not
+import NumPy for it.
+"""
+
+from __future__ import annotations
+
+from ._core import satellites
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_SATELLITES = {
+    "compiler": "._machine.compiled",
+    "extensions": "._extensions",
+    "filling": "._filling.filling",
+    "machine": "._machine.machine_node",
+}
+_PROVIDERS = {"pyops": ".kernels"}
+PUBLIC = {
+    "InferenceSession": "._core.runtime.inference_session",
+    "Op": "._core.ops.op",
+    "PyCustomOpDef": "._core.ops.extensions_decorators",
+    "build": "._machine.libraries.build",
+    "errors": ".errors",
+    "get_library_path": "._extensions",
+    "last_exception": "._core.runtime.kernel_exceptions",
+    "list_ops": "._display.op_table",
+    "onnx_op": "._core.ops.decorator",
+    "patch_onnxruntime": "._core.runtime.onnxruntime_patch",
+    "profile": "._core.runtime.profiling",
+    "reference_ops": "._core.runtime.reference_ops",
+    "register_custom_ops": "._core.runtime.inference_session",
+    "register_schemas": "._onnx.op_schemas",
+    "shapes": ".shapes",
+    "show_model": "._display.netron",
+    "testing": ".testing",
+}
+"""Public name of pyops to the module that defines it, or that it is."""
+
+IPYTHON = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "._display.tracebacks")
+"""What ``%load_ext pyops`` looks for."""
+
+
+def public(name: str) -> Any:
+    """Import what a name of pyops stands for."""
+    place = (PUBLIC | IPYTHON)[name]
+    module = _module(place)()
+    return module if place == f".{name}" else getattr(module, name)
+
+
+def _module(name: str) -> Callable[[], Any]:
+    def load() -> Any:
+        import importlib
+
+        return importlib.import_module(name, __package__)
+
+    return load
+
+
+satellites.modules.update((part, _module(name)) for part, name in _SATELLITES.items())
+satellites.providers.update((domain, _module(name)) for domain, name in _PROVIDERS.items())
