@@ -11,7 +11,7 @@ import torch
 from torch.library import CustomOpDef
 
 from pyops._core.cuda import devices
-from pyops._core.cuda.cuda_arguments import check_given, on_host, returning_cupy
+from pyops._core.cuda.cuda_arguments import on_host, returning_cupy
 from pyops._core.ops import op_registry
 from pyops._core.ops.node_state import States, with_state
 from pyops._core.ops.op import Op, kernel_of
@@ -27,6 +27,7 @@ from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
 from ._torch.torch_schema import check_name, torch_schema
 from .errors import ExportError
 
+_DEVICE_TYPES = ("cpu", "cuda")
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
 # Names of operators whose Op has since been declared again with another signature, which they do not follow.
 _outdated: set[str] = set()
@@ -167,7 +168,7 @@ def _called_with_tensors(op: Op[..., Any], compute: Callable[..., list[torch.Ten
 def _autocast(tensors: Sequence[torch.Tensor | None]) -> str:
     """Return the device type for which torch.autocast may have converted one of the tensors, or an empty string."""
     dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
-    enabled = [name for name in devices.DEVICE_TYPES if torch.is_autocast_enabled(name)]
+    enabled = [name for name in _DEVICE_TYPES if torch.is_autocast_enabled(name)]
     return next((name for name in enabled if torch.get_autocast_dtype(name) in dtypes), "")
 
 
@@ -175,7 +176,7 @@ def _run(
     op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
     signature = op.signature
-    if device.type not in devices.DEVICE_TYPES:
+    if device.type not in _DEVICE_TYPES:
         raise InputError(f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)")
     if device.type == "cuda":
         return call_cuda_kernel(op, tensors, attributes, device)
@@ -222,7 +223,6 @@ def call_cuda_kernel(
             for tensor, stays in zip(tensors, stay, strict=True)
         ]
         arrays, values = call_validation.split_arguments(signature, given, attributes)
-        check_given(signature, arrays, op.host_inputs)
         function = with_state(op, kernel, values, _states_of(op))
         buffers = _cuda_buffers(op, tensors, attributes, device) if signature.takes_out else []
         out = tuple(map(as_array, buffers))

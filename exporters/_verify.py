@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyops._core.cuda import devices
 from pyops._core.models.model import ModelSource
 from pyops._support.element_types import DType
 from pyops._support.progress import step
@@ -60,7 +59,7 @@ def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> li
     """Return the execution providers for the device of the model's tensors, or of the arguments if it has none."""
     model = [*run.parameters(), *run.buffers()] if isinstance(run, torch.nn.Module) else []
     on_gpu = any(tensor.device.type == "cuda" for tensor in model or tensor_leaves((args, kwargs)))
-    return ([devices.CUDA_PROVIDER] if on_gpu else []) + ["CPUExecutionProvider"]
+    return (["CUDAExecutionProvider"] if on_gpu else []) + ["CPUExecutionProvider"]
 
 
 def _dtype(dtype: Any) -> DType:

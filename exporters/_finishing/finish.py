@@ -15,7 +15,6 @@ from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKi
 from pyops._core.models.model import Model
 from pyops._core.models.op_resolution import resolve
 from pyops._core.ops import extensions_decorators, op_registry
-from pyops._core.runtime.load_errors import opset_too_old
 from pyops._support import builtin_operators
 from pyops._support.progress import step
 
@@ -228,7 +227,7 @@ def _check_onnx_operators(model: onnx_ir.Model) -> None:
     opset_version = model.opset_imports.get("", 1)
     named = {node.op_type for node in all_nodes(model) if not node.domain}
     problems = [
-        opset_too_old(name, opset_version)
+        builtin_operators.opset_too_old(name, opset_version)
         for name in sorted(named)
         if not onnx.defs.has(name, opset_version)
         and op_registry.find(builtin_operators.ONNX_DOMAIN, name, opset_version) is None

@@ -251,7 +251,7 @@ def diagnose(machine: Machine) -> list[Finding]:
     try:
         plugins.is_enabled()
     except PluginError as error:  # no plug-in is at fault
-        return [*found, Finding("plug-ins", State.BROKEN, str(error), f"unset {plugins.VARIABLE}")]
+        return [*found, Finding("plug-ins", State.BROKEN, str(error), "unset PYOPS_PLUGINS")]
     for name, result in machine.plugins.items():
         fix = "fix or uninstall the package, or set PYOPS_PLUGINS=0"
         found.append(_of_probe(f"plug-in {name}", result, State.BROKEN, fix, "can be imported"))

@@ -19,7 +19,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .._core.models.op_resolution import FILL_IT, IMPORT_IT
 from .._display.tracebacks import has_others, shortened
 from .._support.element_types import dtype_name
 from .._support.text_tables import Part, printable, text_table, without_empty_tables
@@ -138,8 +137,8 @@ class Answer:
 
 
 _IN_OPTIONS = {
-    re.escape(IMPORT_IT): "--import MODULE imports the module that declares it",
-    f"(a session with )?{FILL_IT}": "pyops run --fill-missing",
+    "import the module that declares it before creating the session": "--import MODULE imports the module that declares it",
+    "(a session with )?fill_missing=True": "pyops run --fill-missing",
     r"pass generate=(\d+)": r"give --generate \1",
     r"pass inputs of your own: check\(\w+, \*?(\w+)[^)]*\)": r"give inputs of your own: --input \1=FILE.npy",
 }

@@ -206,7 +206,7 @@ class ModelReport(Shown):
         rows = [(node.name, node.kind, node.by or "nothing") for node in self.missing]
         if not rows:
             return []
-        headline = f"ONNX Runtime has no kernel for these; a session with {op_resolution.FILL_IT} computes them:"
+        headline = "ONNX Runtime has no kernel for these; a session with fill_missing=True computes them:"
         return ["", headline, [("node", "operator", "computed by"), *rows]]
 
 
@@ -231,7 +231,7 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
     if loaded.proto is None or not loaded.proto.HasField("graph"):
         what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
         raise ModelError(f"{what} is not an ONNX model (ORT format is not supported)")
-    model.check_text(loaded.proto)
+    loaded.check_texts()
     if import_plugins:
         op_resolution.import_plugins(loaded, in_libraries or ())
     waiting: dict[str, list[str]] = {}

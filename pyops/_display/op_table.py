@@ -36,11 +36,7 @@ def list_ops() -> OpTable:
     >>> [op.name for op in pyops.list_ops() if op.domain == "listing"]
     ['Twice']
     """
-    adopted = [
-        op
-        for op in extensions_decorators.adopted_ops().values()
-        if isinstance(op, Op) and not extensions_decorators.is_shipped(op)
-    ]
+    adopted = [op for op in extensions_decorators.adopted_ops(shipped=False).values() if isinstance(op, Op)]
     declared = (op for versions in op_registry.all_versions().values() for op in versions.values())
     found = {(op.domain, op.name, op.version): op for op in (*adopted, *declared)}
     return OpTable((found[key] for key in sorted(found)), _notes())
@@ -52,7 +48,7 @@ def _notes() -> list[str]:
         for (domain, name), error in extensions_decorators.adopted_ops().items()
         if not isinstance(error, Op)
     ]
-    how = "to be imported when a model needs it" if plugins.is_enabled() else f"not imported while {plugins.VARIABLE}=0"
+    how = "to be imported when a model needs it" if plugins.is_enabled() else "not imported while PYOPS_PLUGINS=0"
     return notes + [f"{plugin.name}: provided by {package(plugin)}, {how}" for plugin in plugins.not_imported()]
 
 

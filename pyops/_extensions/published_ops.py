@@ -80,11 +80,7 @@ def _publish() -> str:
     path: str = call_hook.library().get_library_path()
     plugins.import_all()
     register_all()
-    others = {
-        domain
-        for (domain, _), op in extensions_decorators.adopted_ops().items()
-        if not extensions_decorators.is_shipped(op)
-    }
+    others = {domain for domain, _ in extensions_decorators.adopted_ops(shipped=False)}
     operators: dict[str, list[operator_registry.Operator]] = defaultdict(list)
     refused = []
     changed = {name: op for op in declared.latest() if _known.get(name := op.signature.qualified_name) is not op}

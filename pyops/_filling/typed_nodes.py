@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import onnx
 import onnxruntime
 
-from .._core.cuda.devices import CUDA_PROVIDER
 from .._core.models.model import Key, Model, full_domain, key_of
 from .._core.ops.op import AnyOp
 from .._onnx.op_schemas import inference_function
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext
 
 _WITH_BODIES = {"If", "Loop", "Scan", "SequenceMap"}
-_CPU = "CPUExecutionProvider"
+_CPU, _CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 # What ONNX Runtime says of a node without a kernel. Whatever else it says, the node is invalid.
 _LACKING = re.compile(
     "NOT_IMPLEMENTED|not currently registered|is not a registered function/op|No Op registered|"
@@ -162,7 +161,7 @@ def _is_run(graph: onnx.GraphProto, domain: str, opset: int, providers: frozense
     reason = reason_against(data, domain, opset)
     if not (_LACKING.search(reason) or (reason and graph.node[0].op_type in _PARTIAL)):
         return True
-    return CUDA_PROVIDER in providers and not reason_against(data, domain, opset, providers=(CUDA_PROVIDER, _CPU))
+    return _CUDA in providers and not reason_against(data, domain, opset, providers=(_CUDA, _CPU))
 
 
 @functools.lru_cache(4096)

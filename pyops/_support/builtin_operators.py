@@ -29,6 +29,18 @@ def unknown_version(domain: str, version: int) -> str | None:
     return f"ONNX Runtime supports {domain!r} up to version {known}, not {version}; import version {known} of it"
 
 
+def opset_too_old(name: str, opset: int) -> str:
+    """Return the message for an operator that the imported opset of ONNX's own domain does not contain."""
+    import onnx
+
+    if not onnx.defs.has(name):
+        return f"no version of ONNX has an operator {name}: a node of another domain must name that domain"
+    return (
+        f"{name} was added to ONNX after opset {opset}, which the model imports; export it with opset_version="
+        f"{onnx.defs.get_schema(name).since_version} or a later one that this ONNX Runtime supports"
+    )
+
+
 @functools.cache
 def _operators() -> frozenset[tuple[str, str]]:
     return frozenset((schema.domain or ONNX_DOMAIN, schema.name) for schema in schemas())

@@ -43,4 +43,5 @@ def declare_all() -> None:
     >>> import pyops.kernels
     >>> pyops.kernels.declare_all()
     """
-    op_registry.declare_new(OPS.values())
+    for name in OPS:
+        op_registry.versions("pyops", name)  # which asks `provide`

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Literal, ParamSpec, TypeVar, cast
 
 import numpy as np
 from array_api_compat import array_namespace
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from .._core.cuda.devices import DeviceType
 from .._core.ops.decorator import onnx_op
 from .._core.ops.op import Op
 from .._core.schema.tensor_specs import TensorSpec, broadcast
@@ -32,7 +31,8 @@ RealOrBool = TypeVar(
 _UNSIGNED = (np.uint16, np.uint32, np.uint64)  # few of torch's operators support them
 Number = TypeVar("Number", *RealOrBool.__constraints__, *_UNSIGNED)  # type: ignore[misc] # mypy wants a written list
 
-EVERYWHERE: tuple[DeviceType, ...] = ("cpu", "cuda")
+DeviceTypes = tuple[Literal["cpu", "cuda"], ...]
+EVERYWHERE: DeviceTypes = ("cpu", "cuda")
 
 
 def elementwise(
@@ -41,7 +41,7 @@ def elementwise(
     *,
     by: str | None = None,
     returns: Any = None,
-    device_types: tuple[DeviceType, ...] = EVERYWHERE,
+    device_types: DeviceTypes = EVERYWHERE,
 ) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
     """Declare a function whose parameters are all arrays as an op of the domain ``pyops``; a decorator.
 

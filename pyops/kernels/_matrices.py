@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.cuda.devices import DeviceType, is_cupy
+from .._core.cuda.devices import is_cupy
 from .._core.ops.decorator import onnx_op
 from .._core.ops.op import Op
 from .._core.schema.call_validation import output_dtypes
@@ -30,7 +30,7 @@ Notation = str | Callable[..., str]
 
 
 def on_matrices(
-    op_type: str, notation: Notation, device_types: tuple[DeviceType, ...] = ("cpu",)
+    op_type: str, notation: Notation, device_types: tuple[Literal["cpu", "cuda"], ...] = ("cpu",)
 ) -> Callable[[Callable[P, R]], Op[P, R]]:
     """Declare a function as an op of the domain ``pyops`` whose shapes are given in a notation; a decorator.
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .._core.cuda import devices
-from .._core.cuda.cuda_arguments import on_host, returning_cupy
+from .._core.cuda.cuda_arguments import CopyingKernel
 from .._core.ops.node_state import with_state
 from .._core.schema import call_validation
 from .._support.element_types import STRING, dtype_name
@@ -63,18 +62,17 @@ def cuda(case: Case) -> str:
         raise NotRun("no CUDA kernel is registered")
     if "cpu" not in op.device_types:
         raise NotRun("there is no CPU kernel to compare the CUDA kernel with")
-    with where_available():
-        cupy = devices.cupy_with_gpu("the CUDA kernel")
-    stay = on_host(signature, len(case.arrays), op.host_inputs)
-    arrays = [x if x is None or stays else devices.asarray(cupy, x) for x, stays in zip(case.arrays, stay, strict=True)]
-    kernel = returning_cupy(signature, with_state(op, op.kernels["cuda"], case.attributes, case.states))
-    outputs = call_validation.call(signature, kernel, arrays, case.attributes)
-    case.compare(list(map(devices.asnumpy, outputs)), case.outputs, "the CUDA kernel gives other outputs")
+    kernel = CopyingKernel(signature, op.kernels["cuda"], op.host_inputs)
+    with where_available(), quiet():
+        outputs = call_validation.call(
+            signature, with_state(op, kernel, case.attributes, case.states), case.arrays, case.attributes
+        )
+    case.compare(outputs, case.outputs, "the CUDA kernel gives other outputs")
     try:
         from .._core.runtime.inference_session import InferenceSession
 
         with quiet():
-            session = InferenceSession(case.sample.model(), providers=[devices.CUDA_PROVIDER, "CPUExecutionProvider"])
+            session = InferenceSession(case.sample.model(), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
     except (DeviceError, MissingDependencyError) as error:
         return f"called, but not in a session: {error}"
     with quiet():

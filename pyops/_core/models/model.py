@@ -159,6 +159,10 @@ class Model:
         model.source = model.serialized()
         return model
 
+    def check_texts(self) -> None:
+        """Raise a `ModelError` if a text of the model is not UTF-8."""
+        _check_text(self.proto)
+
     def serialized(self) -> bytes:
         """Return the protobuf serialized, with the values of all initializers."""
         import onnx
@@ -211,17 +215,16 @@ def key_of(node: onnx.NodeProto) -> Key:
     return full_domain(node.domain), declared_name(_text(node.op_type))
 
 
-def check_text(part: Any) -> None:
-    """Raise a `ModelError` if a text in a message, or in several, is not UTF-8."""
+def _check_text(part: Any) -> None:
     if isinstance(part, (str, bytes)):
         _text(part)
     elif hasattr(part, "ListFields"):
         for field, value in part.ListFields():
             if field.type in (field.TYPE_STRING, field.TYPE_MESSAGE):
-                check_text(value)
+                _check_text(value)
     else:
         for item in part:
-            check_text(item)
+            _check_text(item)
 
 
 def _text(text: str | bytes) -> str:

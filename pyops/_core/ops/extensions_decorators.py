@@ -213,11 +213,16 @@ def _check_callable(function: Callable[..., Any], called: inspect.Signature, sig
         ) from None
 
 
-def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
+def adopted_ops(shipped: bool = True) -> dict[tuple[str, str], AnyOp | DeclarationError]:
     """Return the functions declared with onnxruntime-extensions as Ops, by domain and name.
 
     For a function that cannot be adopted, the value is the DeclarationError to report when a model uses it. Of several
     declarations of a name, the last one counts. ``onnxruntime_extensions.enable_py_op(False)`` does not disable them.
+
+    Parameters
+    ----------
+    shipped : bool
+        Whether to include the functions that onnxruntime-extensions itself declares.
 
     Warns
     -----
@@ -236,7 +241,7 @@ def adopted_ops() -> dict[tuple[str, str], AnyOp | DeclarationError]:
                 source_location.warn_of_takeover(adopted.signature.qualified_name, current, adopted)
             _ops[definition] = adopted
         found[key] = _ops[definition]
-    return found
+    return found if shipped else {key: op for key, op in found.items() if not _is_shipped(op)}
 
 
 def taken_domains() -> set[str]:
@@ -260,6 +265,5 @@ def _adopt(definition: Any) -> AnyOp | DeclarationError:
     return Op(signature, as_kernel(definition.body, signature, lambda: definition.body))
 
 
-def is_shipped(op: AnyOp | DeclarationError) -> bool:
-    """Return whether onnxruntime-extensions itself declares the function, rather than the user."""
+def _is_shipped(op: AnyOp | DeclarationError) -> bool:
     return isinstance(op, Op) and f"{op.__module__}.".startswith("onnxruntime_extensions.")

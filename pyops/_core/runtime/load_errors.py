@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..._support.builtin_operators import is_builtin
+from ..._support.builtin_operators import is_builtin, opset_too_old
 from ..._support.element_types import describe, dtype_name, from_type_str, spell_scalar
 from ..._support.text_tables import printable
 from ...errors import EngineError, ModelError
@@ -21,18 +21,6 @@ def explanations(message: str) -> list[str]:
     old = [opset_too_old(match["name"], int(match["opset"])) for match in _OPSET_TOO_OLD.finditer(message)][:1]
     found = [(re.search(pattern, message), text) for pattern, text in _EXPLANATIONS]
     return old + [text.format(**match.groupdict()) for match, text in found if match]
-
-
-def opset_too_old(name: str, opset: int) -> str:
-    """Return the message for an operator that the imported opset of ONNX's own domain does not contain."""
-    import onnx
-
-    if not onnx.defs.has(name):
-        return f"no version of ONNX has an operator {name}: a node of another domain must name that domain"
-    return (
-        f"{name} was added to ONNX after opset {opset}, which the model imports; export it with opset_version="
-        f"{onnx.defs.get_schema(name).since_version} or a later one that this ONNX Runtime supports"
-    )
 
 
 _OPSET_TOO_OLD = re.compile(r"No Op registered for (?P<name>\w+) with domain_version of (?P<opset>\d+)")

@@ -7,7 +7,7 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, Union
 
 import numpy as np
@@ -342,3 +342,13 @@ def _attribute_kind(hint: Any) -> tuple[AttributeKind, dict[str, Any]]:
             "write np.ndarray for a tensor attribute, or put it before `*` for an input",
         )
     raise HintError(f"{spell(hint)} is not an ONNX attribute type", f"use {ATTRIBUTE_HINTS}")
+
+
+def named_tuple_of(function: Callable[..., Any]) -> Callable[..., Any] | None:
+    """Return the NamedTuple class that a function is hinted to return, or None."""
+    try:
+        hint = resolve(inspect.unwrap(function), "return", {})
+    except (HintError, KeyError):  # names local to the declaring function, or no hint
+        return None
+    hint = typing.get_origin(hint) or hint
+    return hint if hasattr(hint, "_fields") else None

@@ -6,13 +6,13 @@ import functools
 import importlib.util
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._core.schema import call_validation, type_hints
-from ..._core.schema.declaration import Compile, FastMath
+from ..._core.schema import call_validation
 from ..._core.schema.signature import Input, Output, Signature
+from ..._core.schema.type_hints import named_tuple_of
 from ..._support.element_types import DType, dtype_name
 from ..._support.locks import RLock
 from ...errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError, warn
@@ -52,9 +52,9 @@ class CompiledKernel:
         signature: Signature,
         function: Callable[..., Any],
         plain: Callable[..., Any],
-        mode: Compile,
+        mode: bool | str,
         parallel: str | None = None,
-        fastmath: FastMath = False,
+        fastmath: bool | Collection[str] = False,
     ) -> None:
         functools.update_wrapper(self, function)
         self.signature = signature
@@ -78,12 +78,7 @@ class CompiledKernel:
     @functools.cached_property
     def result_type(self) -> Callable[..., Any] | None:
         """Return the NamedTuple class that a plain call returns, or None."""
-        try:
-            hint = type_hints.resolve(inspect.unwrap(self.plain), "return", {})
-        except (type_hints.HintError, KeyError):  # names local to the declaring function, or no hint
-            return None
-        hint = get_origin(hint) or hint
-        return hint if hasattr(hint, "_fields") else None
+        return named_tuple_of(self.plain)
 
     def __call__(self, /, *inputs: Any, **attributes: Any) -> Any:
         """Call the compiled kernel, or the plain one if it has no compiled form for these types."""
@@ -189,9 +184,9 @@ def make(
     signature: Signature,
     function: Callable[..., Any],
     plain: Callable[..., Any],
-    compile: Compile,
+    compile: bool | str,
     parallel: str | None = None,
-    fastmath: FastMath = False,
+    fastmath: bool | Collection[str] = False,
 ) -> Callable[..., Any]:
     """Return the compiled kernel for a declaration; `plain` if numba is not installed and `compile` is ``"try"``.
 
