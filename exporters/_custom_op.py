@@ -11,10 +11,9 @@ import torch
 from torch.library import CustomOpDef
 
 from pyops._core.cuda import devices
-from pyops._core.cuda.cuda_arguments import on_host, returning_cupy
 from pyops._core.ops import op_registry
-from pyops._core.ops.node_state import States, with_state
-from pyops._core.ops.op import Op, kernel_of
+from pyops._core.ops.node_state import States
+from pyops._core.ops.op import Op, run_kernel
 from pyops._core.schema import call_validation
 from pyops._core.schema.signature import Signature
 from pyops._core.schema.tensor_specs import RuntimeDim, TensorSpec
@@ -182,8 +181,7 @@ def _run(
         return call_cuda_kernel(op, tensors, attributes, device)
     given = [None if tensor is None else as_array(tensor) for tensor in tensors]
     arrays, values = call_validation.split_arguments(signature, given, attributes)
-    outputs = call_validation.call(signature, with_state(op, op.kernels["cpu"], values, _states_of(op)), arrays, values)
-    return [as_tensor(output, device) for output in outputs]
+    return [as_tensor(output, device) for output in run_kernel(op, arrays, values, state=_states_of(op))]
 
 
 def _states_of(op: Op[..., Any]) -> States:
@@ -212,10 +210,10 @@ def call_cuda_kernel(
     DeviceError
         CuPy finds no GPU.
     """
-    signature, kernel = op.signature, kernel_of(op, "cuda")
+    signature = op.signature
     cupy = devices.cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
     stream = torch.cuda.current_stream(device)
-    stay = on_host(signature, len(tensors), op.host_inputs)
+    stay = _are_on_host(op, len(tensors))
     # torch and CuPy queue their work on one stream, so that neither has to wait for the other.
     with cupy.cuda.Device(stream.device_index), devices.stream(cupy, stream.cuda_stream):
         given = [
@@ -223,12 +221,13 @@ def call_cuda_kernel(
             for tensor, stays in zip(tensors, stay, strict=True)
         ]
         arrays, values = call_validation.split_arguments(signature, given, attributes)
-        function = with_state(op, kernel, values, _states_of(op))
         buffers = _cuda_buffers(op, tensors, attributes, device) if signature.takes_out else []
         out = tuple(map(as_array, buffers))
-        if out:
-            function = functools.partial(function, out=out if signature.returns_tuple else out[0])
-        outputs = list(call_validation.call(signature, returning_cupy(signature, function), arrays, values))
+
+        def with_out(kernel: Callable[..., Any]) -> Callable[..., Any]:
+            return functools.partial(kernel, out=out if signature.returns_tuple else out[0]) if out else kernel
+
+        outputs = run_kernel(op, arrays, values, "cuda", _states_of(op), with_out)
         return [
             buffers[index] if out and output is out[index] else _copied_from_cuda(cupy, output, device)
             for index, output in enumerate(outputs)
@@ -275,6 +274,10 @@ def _flat(signature: Signature, args: Sequence[Any]) -> list[Any]:
     return list(args)
 
 
+def _are_on_host(op: Op[..., Any], count: int) -> list[bool]:
+    return [item.name in op.host_inputs for item in op.signature.parameters(count)]
+
+
 def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.device:
     """Return the device that the call runs on.
 
@@ -286,7 +289,7 @@ def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.d
         The other tensors are on several devices.
     """
     signature = op.signature
-    stay = on_host(signature, len(tensors), op.host_inputs)
+    stay = _are_on_host(op, len(tensors))
     found = {tensor.device for tensor in tensors if tensor is not None}
     deciding = {tensor.device for tensor, stays in zip(tensors, stay, strict=True) if tensor is not None and not stays}
     if {device.type for device in deciding} == {"cuda"}:

@@ -16,13 +16,15 @@ InputError: errors::Root: input 'x' is int64; declared as float32: convert it, i
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import pickle
 import sys
 import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 _NOT_USERS = frozenset(
     ("pyops", "exporters", "onnxruntime", "onnxruntime_extensions", "onnx", "torch", "contextlib", "importlib", "runpy")
@@ -49,6 +51,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
     near = difflib.get_close_matches(name, known, 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a note to an exception, unless it already has that note or does not accept any."""
+    # Nothing more is suppressed: the handler of a signal may raise its own exception here.
+    with contextlib.suppress(AttributeError, TypeError):
+        if note not in getattr(error, "__notes__", ()):
+            BaseException.add_note(error, note)
+
+
+def chain_errors(errors: Sequence[BaseException]) -> BaseException:
+    """Return the last of several exceptions, which wins, as everywhere in Python, with the others as its context."""
+    for earlier, later in itertools.pairwise(errors):
+        if later.__context__ is None:
+            later.__context__ = earlier
+    return errors[-1]
 
 
 class PyopsError(Exception):

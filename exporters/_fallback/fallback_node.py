@@ -62,7 +62,7 @@ def register_fallback(*namespaces: str) -> None:
             raise ExportError(
                 f"torch has no operators in the namespace {namespace!r}; import the module that registers them first"
             )
-        satellites.providers.setdefault(domain(namespace), functools.partial(_NamespaceProvider, namespace))
+        satellites.register_provider(domain(namespace), functools.partial(_NamespaceProvider, namespace))
 
 
 def domain(namespace: str) -> str:

@@ -14,7 +14,7 @@ from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKi
 
 from pyops._core.models.model import Model
 from pyops._core.models.op_resolution import resolve
-from pyops._core.ops import extensions_decorators, op_registry
+from pyops._core.ops import op_registry
 from pyops._support import builtin_operators
 from pyops._support.progress import step
 
@@ -262,7 +262,7 @@ def _validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> N
     proto.graph.node.extend(map(onnx_ir.serde.serialize_node, declared))
     proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in model.opset_imports.items())
     proto.functions.extend(onnx.FunctionProto(domain=key[0], name=key[1]) for key in model.functions)
-    problems = resolve(Model(b"", proto), {}, extensions_decorators.taken_domains()).problems
+    problems = resolve(Model(b"", proto), {}).problems
     if problems:
         asked = f"with custom_opsets={dict(custom_opsets)} " if custom_opsets else ""
         lines = "".join(f"\n  - {line}" for line in dict.fromkeys(problems))

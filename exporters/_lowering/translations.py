@@ -13,7 +13,7 @@ import onnx_ir
 from onnx.defs import OpSchema
 
 from pyops._core.ops.op import Op
-from pyops._core.schema.node_validation import add_note
+from pyops.errors import add_note
 
 from .._torch.private.onnx_exporter import lowest_opset, recording
 from .._torch.private.operators import (

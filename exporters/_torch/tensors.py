@@ -74,7 +74,7 @@ def as_array(tensor: torch.Tensor) -> Any:
         plain = plain.view(_AS_BITS[dtype.itemsize])
     if tensor.device.type == "cpu":
         return plain.numpy().view(dtype)
-    return devices.cupy("a tensor on a GPU").from_dlpack(plain).view(dtype)
+    return devices.cupy_with_gpu("a tensor on a GPU").from_dlpack(plain).view(dtype)
 
 
 def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:

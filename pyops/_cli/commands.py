@@ -21,7 +21,6 @@ import typer
 
 from .._core.ops import plugins as plugin_packages
 from .._core.ops.op import Op
-from .._core.ops.source_location import package
 from .._display import op_table
 from .._display.inspection import inspect
 from .._support.atomic_files import whole_file
@@ -56,8 +55,8 @@ def list_ops(
         plugin_packages.import_all()
     table = op_table.list_ops()
     waiting = [
-        {"domain": plugin.name, "package": package(plugin), "module": plugin.value}
-        for plugin in plugin_packages.not_imported()
+        {"domain": plugin.name, "package": package, "module": plugin.value}
+        for package, plugin in plugin_packages.not_imported()
     ]
     where_empty = "no ops are declared; --import MODULE imports a module that declares ops"
     parts = table.parts() if table else [where_empty, *table.notes]

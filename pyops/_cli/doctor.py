@@ -20,7 +20,6 @@ from typing import Annotated, Any
 import typer
 
 from .._core.ops import plugins
-from .._core.ops.source_location import package
 from .._machine.libraries.build_report import read_library
 from .._support.progress import progress
 from .._support.system import described
@@ -170,7 +169,7 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
         for name, code in PROBES.items()
         if name not in _NEEDS or _NEEDS[name] in versions or providers.get(name)
     }
-    waiting = {f"{package(plugin)}, {plugin.name}": _import(plugin.name) for plugin in plugins.not_imported()}
+    waiting = {f"{package}, {plugin.name}": _import(plugin.name) for package, plugin in plugins.not_imported()}
     given = {str(path): _register(path) for path in libraries}
     codes = tried | waiting | given
     with ThreadPoolExecutor(_AT_ONCE) as pool:

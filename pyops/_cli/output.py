@@ -137,7 +137,7 @@ class Answer:
 
 
 _IN_OPTIONS = {
-    "import the module that declares it before creating the session": "--import MODULE imports the module that declares it",
+    "import (the module that declares it) before creating the session": r"--import MODULE imports \1",
     "(a session with )?fill_missing=True": "pyops run --fill-missing",
     r"pass generate=(\d+)": r"give --generate \1",
     r"pass inputs of your own: check\(\w+, \*?(\w+)[^)]*\)": r"give inputs of your own: --input \1=FILE.npy",

@@ -28,6 +28,11 @@ def satellite(part: str) -> Any:
     return modules[part]()
 
 
+def register_provider(domain: str, load: Callable[[], Provider]) -> None:
+    """Let a provider declare the ops of a domain, unless the domain has one."""
+    providers.setdefault(domain, load)
+
+
 def provider(domain: str) -> Provider | None:
     """Return the provider of a domain, or None if it has none."""
     return providers[domain]() if domain in providers else None

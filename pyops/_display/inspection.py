@@ -18,7 +18,7 @@ from .._core.models import model, op_resolution
 from .._core.models.model import Key, Model, key_of
 from .._core.ops import extensions_decorators, op_registry, plugins
 from .._core.ops.op import AnyOp, Op
-from .._core.ops.source_location import package, package_of
+from .._core.ops.source_location import package_of
 from .._core.schema.attribute import spell_value
 from .._core.schema.node_validation import find_mismatch, read_attribute
 from .._core.schema.signature import Signature
@@ -235,8 +235,8 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
     if import_plugins:
         op_resolution.import_plugins(loaded, in_libraries or ())
     waiting: dict[str, list[str]] = {}
-    for plugin in plugins.not_imported():
-        waiting.setdefault(plugin.name, []).append(package(plugin))
+    for package, plugin in plugins.not_imported():
+        waiting.setdefault(plugin.name, []).append(package)
     find = functools.cache(functools.partial(_found, extensions_decorators.adopted_ops(), waiting, in_libraries or {}))
     constants = {tensor.name for tensor in loaded.proto.graph.initializer}
     metadata = {item.key: item.value for item in loaded.proto.metadata_props}

@@ -7,7 +7,7 @@ from typing import Any
 
 from .._core.ops import extensions_decorators, op_registry, plugins
 from .._core.ops.op import AnyOp, Op
-from .._core.ops.source_location import package, package_of, source_line
+from .._core.ops.source_location import package_of, source_line
 from .._core.schema.signature import Signature
 from .._support.text_tables import Part, Shown
 
@@ -49,7 +49,7 @@ def _notes() -> list[str]:
         if not isinstance(error, Op)
     ]
     how = "to be imported when a model needs it" if plugins.is_enabled() else "not imported while PYOPS_PLUGINS=0"
-    return notes + [f"{plugin.name}: provided by {package(plugin)}, {how}" for plugin in plugins.not_imported()]
+    return notes + [f"{plugin.name}: provided by {package}, {how}" for package, plugin in plugins.not_imported()]
 
 
 class OpTable(Shown, tuple[AnyOp, ...]):

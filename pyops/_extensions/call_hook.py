@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from .._core.runtime import callback_guard, kernel_exceptions
-from ..errors import EngineError, MissingDependencyError
+from ..errors import EngineError, MissingDependencyError, chain_errors
 from . import operator_registry
 
 R = TypeVar("R")
@@ -119,7 +119,7 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
         _thread.before, _thread.options = outer
     # Raised outside the handler, so that ONNX Runtime's error does not become the exception's context.
     if len(_thread.slots) > before:
-        raise callback_guard.last([_thread.slots.pop(key) for key in list(_thread.slots)[before:]])
+        raise chain_errors([_thread.slots.pop(key) for key in list(_thread.slots)[before:]])
     return result
 
 

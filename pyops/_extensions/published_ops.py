@@ -10,14 +10,13 @@ import onnxruntime
 
 from .._core.models.model import is_mistaken
 from .._core.ops import extensions_decorators, plugins
-from .._core.ops import op_registry as declared
 from .._core.ops.op import AnyOp
 from .._core.schema.attribute import AttributeKind
 from .._core.schema.signature import Signature
 from .._support.builtin_operators import ONNX_DOMAIN
 from ..errors import EngineError, warn
 from . import call_hook, operator_registry
-from .session_host import Node, register_all
+from .session_host import Node, latest_ops, register_all
 
 _ATTRIBUTE_CODES = {AttributeKind.INT: operator_registry.INT, AttributeKind.STRING: operator_registry.STRING}
 # The ops already processed: published or left out.
@@ -83,7 +82,7 @@ def _publish() -> str:
     others = {domain for domain, _ in extensions_decorators.adopted_ops(shipped=False)}
     operators: dict[str, list[operator_registry.Operator]] = defaultdict(list)
     refused = []
-    changed = {name: op for op in declared.latest() if _known.get(name := op.signature.qualified_name) is not op}
+    changed = {name: op for op in latest_ops() if _known.get(name := op.signature.qualified_name) is not op}
     for name, op in changed.items():
         if refusal := operator_registry.reason_against(op.signature, _reasons_against(op.signature, others)):
             refused.append(refusal)

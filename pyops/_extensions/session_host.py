@@ -23,12 +23,12 @@ from .._core.ops import extensions_decorators
 from .._core.ops import op_registry as declared
 from .._core.ops.op import AnyOp, Op
 from .._core.ops.op import compute as compute_op
-from .._core.runtime.profiling import NodeProfile, Nodes
+from .._core.runtime.profiling import Nodes
 from .._core.schema.attribute import AttributeKind
-from .._core.schema.node_validation import add_note, describe_node, linked_attributes, read_attributes
+from .._core.schema.node_validation import describe_node, linked_attributes, read_attributes
 from .._support.builtin_operators import ONNX_DOMAIN
 from .._support.element_types import STRING
-from ..errors import EngineError, InputError, OutputError, PyopsError
+from ..errors import EngineError, InputError, OutputError, PyopsError, add_note
 from . import call_hook, operator_registry
 
 
@@ -46,7 +46,7 @@ class Node(NamedTuple):
     name: str
     op: AnyOp
     attributes: Mapping[str, Any] | None
-    clock: NodeProfile | None = None
+    clock: Any = None
 
     def compute(self, call: call_hook.HookCall) -> call_hook.Answer:
         """Return the outputs of the node's op, in the form that onnxruntime-extensions expects."""
@@ -67,7 +67,7 @@ class Node(NamedTuple):
             add_note(error, describe_node(self.name, signature, call.inputs))
             raise
 
-    def timed(self, clock: NodeProfile) -> Callable[[call_hook.HookCall], call_hook.Answer]:
+    def timed(self, clock: Any) -> Callable[[call_hook.HookCall], call_hook.Answer]:
         """Return a function that computes and times the node."""
         return functools.partial(clock.call, self._replace(clock=clock).compute)
 
@@ -84,9 +84,14 @@ def _utf8(what: str, text: str | bytes, error: type[PyopsError]) -> bytes:
     raise error(f"{what} contains {text!r}, which has a NUL character or is not UTF-8; use engine='native'")
 
 
+def latest_ops() -> list[AnyOp]:
+    """Return the highest version of every declared op."""
+    return [max(versions.values(), key=lambda op: op.version) for versions in declared.all_versions().values()]
+
+
 def register_all() -> None:
     """Register all ops that the engine supports, for sessions whose options get the library from now on."""
-    for op in (*declared.latest(), *extensions_decorators.adopted_ops().values()):
+    for op in (*latest_ops(), *extensions_decorators.adopted_ops().values()):
         if isinstance(op, Op) and not operator_registry.reason_against(op.signature):
             operator_registry.hosting_domain(op.signature)
 

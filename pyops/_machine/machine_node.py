@@ -20,8 +20,6 @@ import numpy as np
 
 from .._core.ops.op import AnyOp
 from .._core.runtime.native.kernel_node import KernelNode
-from .._core.runtime.profiling import NodeProfile
-from .._core.schema.call_validation import Shapes
 from .._support.element_types import is_viewable, ort_code
 from .._support.locks import TakenError, TryLock
 from ..errors import EngineError
@@ -69,7 +67,7 @@ class _Binding:
             *(id(kernel) if is_plain else 0, id(self._names) if names else 0, gives_buffers),
         )
 
-    def add_shapes(self, inputs: Sequence[Any], outputs: Shapes, address: int, kept: Any) -> None:
+    def add_shapes(self, inputs: Sequence[Any], outputs: Sequence[Any], address: int, kept: Any) -> None:
         """Add an entry for inputs like these: the output shapes, and the address of an object, which `kept` keeps."""
         shapes = [array.shape for array in inputs if array is not None]
         key = [word for shape in shapes for word in (len(shape), *(shape if self._is_shaped else ()))]
@@ -138,7 +136,7 @@ class MachineNode:
         self._revision: int | None = None
         self._bind(self.op.revision.value, self.op.kernels["cpu"], self.op.shape_function)
 
-    def timed(self, clock: NodeProfile) -> Callable[[int], Any] | None:
+    def timed(self, clock: Any) -> Callable[[int], Any] | None:
         """Return a function that computes and times the node; None for a compiled kernel."""
         if isinstance(self.op.kernels["cpu"], CompiledKernel):
             return None
@@ -182,7 +180,7 @@ class MachineNode:
             elif self._state[layout.CALLS] and shapes is not None and self._are_possible(shapes):
                 self._bindings[-1].add_shapes(inputs, shapes, id(shapes), shapes)
 
-    def _learn_code(self, kernel: CompiledKernel, inputs: list[Any], shapes: Shapes | None) -> None:
+    def _learn_code(self, kernel: CompiledKernel, inputs: list[Any], shapes: Any) -> None:
         """Add the machine code of a compiled kernel for inputs like these, if there can be any."""
         node, attributes = self._python.info, self._python.attributes
         specialization, attribute_words = specialize(
@@ -214,7 +212,7 @@ class MachineNode:
         node = self._python.info
         return self._fits and kernel.lacking((*node.input_dtypes, *node.output_dtypes), node.attributes) is None
 
-    def _are_possible(self, shapes: Shapes) -> bool:
+    def _are_possible(self, shapes: Sequence[Any]) -> bool:
         """Return whether machine code can check a plain kernel's results against shapes, and allocate its buffers."""
         gives_buffers = self._python.takes_buffers
         sizes = [size for shape in shapes for size in shape if size is not None or gives_buffers]

@@ -18,7 +18,7 @@ from .._core.ops.op import Op
 from .._core.schema import call_validation, node_validation
 from .._core.schema.attribute import Attribute, AttributeKind
 from .._core.schema.signature import Input, Output, Signature
-from .._core.schema.tensor_specs import MAX_VALUES, RuntimeDim, SymbolicDim, TensorSpec, spec_of
+from .._core.schema.tensor_specs import RuntimeDim, SymbolicDim, TensorSpec
 from .._support.builtin_operators import ONNX_DOMAIN
 from .._support.element_types import DType, element_type, from_onnx
 from .._support.locks import RLock
@@ -194,9 +194,9 @@ def _spec(context: InferenceContext, index: int, item: onnx.TypeProto.Tensor, dt
     proto = context.get_input_data(index)
     is_here = proto is not None and proto.data_location != onnx.TensorProto.EXTERNAL
     # onnx 1.19 gives the numbers of value_ints without their dimension.
-    if is_here and len(proto.dims) == len(item.shape.dim) and math.prod(proto.dims) <= MAX_VALUES:
-        found = spec_of(onnx.numpy_helper.to_array(proto))
-        if found is not None and found.dtype == dtype:  # older releases of onnx read some types as others
+    if is_here and len(proto.dims) == len(item.shape.dim) and math.prod(proto.dims) <= TensorSpec.MAX_VALUES:
+        found = TensorSpec.of(onnx.numpy_helper.to_array(proto))
+        if found.dtype == dtype:  # older releases of onnx read some types as others
             return found
     return TensorSpec(tuple(map(_dim, item.shape.dim)), dtype)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import onnx
 
 from .._core.models.model import Key, Model, full_domain, key_of
-from .._core.schema.tensor_specs import MAX_VALUES
+from .._core.schema.tensor_specs import TensorSpec
 from .._support.builtin_operators import ONNX_DOMAIN
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def infer_types(proto: onnx.ModelProto, functions: Mapping[Key, InferenceFunctio
     small = [
         item
         for item in graph.initializer
-        if math.prod(item.dims) <= MAX_VALUES and item.data_location != onnx.TensorProto.EXTERNAL
+        if math.prod(item.dims) <= TensorSpec.MAX_VALUES and item.data_location != onnx.TensorProto.EXTERNAL
     ]
     declared = [onnx.helper.make_tensor_value_info(item.name, item.data_type, item.dims) for item in graph.initializer]
     lean = onnx.helper.make_graph(

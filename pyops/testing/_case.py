@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .._core.ops.node_state import States, with_state
-from .._core.ops.op import output_shapes
-from .._core.schema import call_validation
+from .._core.ops.node_state import States
+from .._core.ops.op import check_output_shapes, run_kernel
 from .._support.element_types import describe
 from .._tolerances import Outputs, first_difference
 from ..errors import CompileError, DeviceError, EngineError, MissingDependencyError, OutputError, ShapeInferenceError
@@ -123,20 +122,24 @@ class Case:
     @property
     def function(self) -> Callable[..., Any]:
         """Return the CPU kernel, which gets the same state in all calls with the same attributes, as in a session."""
-        return with_state(self.op, self.op.kernels["cpu"], self.attributes, self.states)
+        kernel = self.op.kernels["cpu"]
+        is_stateful = self.signature.takes_state
+        return functools.partial(kernel, state=self.states(self.op, self.attributes)) if is_stateful else kernel
 
     def call(
         self,
         arrays: Sequence[Any] | None = None,
         attributes: Mapping[str, Any] | None = None,
-        function: Callable[..., Any] | None = None,
+        wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     ) -> Outputs:
-        """Run the CPU kernel, or `function`, and validate its outputs, but not against the shape function."""
+        """Run the CPU kernel, or what `wrap` makes of it, and validate its outputs, but not against the shape function.
+
+        It gets the same state in all calls with the same attributes, as in a session.
+        """
         given = self.arrays if arrays is None else arrays
         values = self.attributes if attributes is None else attributes
-        called = function or with_state(self.op, self.op.kernels["cpu"], values, self.states)
         with quiet():
-            return Outputs(call_validation.call(self.signature, called, given, values))
+            return Outputs(run_kernel(self.op, given, values, state=self.states, wrap=wrap))
 
     def lend(self) -> tuple[Any, ...]:
         """Copy the sample's inputs for one call, with weak references that later show whether the kernel kept one."""
@@ -183,20 +186,18 @@ class Case:
 
         It must do so with the values of the inputs and without them.
         """
-        function = self.op.shape_function
-        if function is None or variation.outputs is None:
+        if self.op.shape_function is None or variation.outputs is None:
             return
         for with_values in (True, False):
             try:
-                shapes = output_shapes(self.signature, function, variation.arrays, self.attributes, with_values)
-            except ShapeInferenceError:
+                check_output_shapes(self.op, variation.arrays, self.attributes, variation.outputs, with_values)
+            except (OutputError, ShapeInferenceError):
                 raise
             except Exception as error:  # raised by the user's code
                 unknown = "" if with_values else " where no value is known (spec.value is None)"
                 raise ShapeInferenceError(
                     f"{variation}: the kernel takes them, but the shape function raises {spell_error(error)}{unknown}"
                 ) from error
-            call_validation.check_shapes(self.signature, shapes, variation.outputs, variation.arrays)
 
     def vary(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Variation:
         """Run the kernel on other inputs, or with other attributes.

@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from .._core.cuda.cuda_arguments import CopyingKernel
-from .._core.ops.node_state import with_state
-from .._core.schema import call_validation
-from .._support.element_types import STRING, dtype_name
+from .._support.element_types import STRING, dtype_name, ort_code
 from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
 from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, quiet, spell_error, where_available
@@ -64,9 +62,7 @@ def cuda(case: Case) -> str:
         raise NotRun("there is no CPU kernel to compare the CUDA kernel with")
     kernel = CopyingKernel(signature, op.kernels["cuda"], op.host_inputs)
     with where_available(), quiet():
-        outputs = call_validation.call(
-            signature, with_state(op, kernel, case.attributes, case.states), case.arrays, case.attributes
-        )
+        outputs = case.call(wrap=lambda _: kernel)
     case.compare(outputs, case.outputs, "the CUDA kernel gives other outputs")
     try:
         from .._core.runtime.inference_session import InferenceSession
@@ -165,12 +161,11 @@ def _session(case: Case, model: onnx.ModelProto, engine: Engine) -> Any:
     """Create a session of the case's op; where the engine does not support the op here, the check is not run."""
     with where_available(), quiet():
         if engine != "reference":
-            from .._core.runtime.native import ort_custom_op
-            from .._extensions import operator_registry
+            from .._extensions import is_supported
 
-            module = ort_custom_op if engine == "native" else operator_registry
+            supports = ort_code if engine == "native" else is_supported
             used = {array.dtype for array in (*case.arrays, *case.outputs) if array is not None}
-            lacking = sorted(dtype_name(dtype) for dtype in used if not module.is_supported(dtype))
+            lacking = sorted(dtype_name(dtype) for dtype in used if not supports(dtype))
             if lacking:
                 raise NotRun(f"the {engine} engine does not support {', '.join(lacking)}")
             foreign = sorted(dtype_name(dtype) for dtype in used if dtype.type.__module__ == "ml_dtypes")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,10 @@ def non_contiguous(case: Case) -> None:
         case.compare(case.call(arrays), case.outputs, f"for inputs that are {what}")
 
 
+def _with_out(kernel: Callable[..., Any], out: Any) -> Callable[..., Any]:
+    return functools.partial(kernel, out=out)
+
+
 @check_after("repeatable")
 def out_buffers(case: Case) -> str:
     """Check that the outputs are the same with `out` buffers, those that share an input's memory included."""
@@ -165,7 +170,7 @@ def out_buffers(case: Case) -> str:
             item = case.signature.inputs[source].name
             what = f"with out= in the memory of {item!r}, which may_inplace allows,"
         out: Any = tuple(buffers) if case.signature.returns_tuple else buffers[0]
-        outputs = case.call(arrays, function=functools.partial(case.function, out=out))
+        outputs = case.call(arrays, wrap=functools.partial(_with_out, out=out))
         case.compare(outputs, case.outputs, f"{what} the kernel returns other outputs")
     return "" if case.op.shape_function else "sessions pass out=None: no shape function is registered"
 
@@ -173,14 +178,14 @@ def out_buffers(case: Case) -> str:
 @check_after("repeatable")
 def compiled(case: Case) -> None:
     """Check that a compiled kernel returns what its function returns as plain Python, for other sizes too."""
-    if not isinstance(case.function, CompiledKernel):
+    if not isinstance(case.op.kernels["cpu"], CompiledKernel):
         raise NotRun("the kernel is not declared with compile=")
     varied = [case.vary(what, arrays) for what, arrays in _variations.empty(case.arrays)]
     for variation in [Variation("for the sample's inputs", case.arrays, case.outputs), *case.other_sizes, *varied]:
         if variation.outputs is None:
             continue
         try:
-            plain = case.call(variation.arrays, function=case.function.plain)
+            plain = case.call(variation.arrays, wrap=attrgetter("plain"))
         except Exception as error:  # a kernel may reject its inputs with any exception
             raise AssertionError(
                 f"compiled, the kernel takes inputs that as plain Python it refuses with {spell_error(error)}: "

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .._core.schema import call_validation
+from .._core.ops.op import run_kernel
 from .._machine.compiled.compiled_kernel import CompiledKernel
 from .._tolerances import Outputs
 from . import _variations
@@ -84,16 +84,17 @@ def _traced(function: Callable[[], Any], line: Callable[[FrameType], None]) -> A
         sys.settrace(None)
 
 
+def _plain(kernel: Callable[..., Any]) -> Callable[..., Any]:
+    return kernel.plain if isinstance(kernel, CompiledKernel) else kernel
+
+
 @check_after("repeatable", "outputs_owned")
 def thread_safe(case: Case) -> str:
     """Check that a call returns the same when another thread calls the kernel in between, at any line."""
-    function = case.function
-    if isinstance(function, CompiledKernel):
-        function = function.plain
 
     def call(given: Sequence[Any]) -> Outputs:
         # Copied, because the other call may write to what the kernel returned.
-        return Outputs(deepcopy(call_validation.call(case.signature, function, given, case.attributes)))
+        return Outputs(deepcopy(run_kernel(case.op, given, case.attributes, state=case.states, wrap=_plain)))
 
     arrays = case.arrays, copies(_variations.mixed(case.arrays))
     with quiet():
@@ -103,7 +104,8 @@ def thread_safe(case: Case) -> str:
         except Exception:  # a kernel may reject its inputs with any exception
             arrays, expected = (case.arrays, case.arrays), (first, first)
 
-    count, source = 0, getattr(getattr(inspect.unwrap(function), "__code__", None), "co_filename", "")
+    function = inspect.unwrap(_plain(case.function))
+    count, source = 0, getattr(getattr(function, "__code__", None), "co_filename", "")
     with quiet():
         for place, *results in interleaved(lambda: call(arrays[0]), lambda: call(arrays[1])):
             for result, wanted in zip(results, expected, strict=True):

@@ -11,13 +11,12 @@ from ctypes import addressof, c_int, c_void_p
 from typing import Any
 
 from ..._support.element_types import DType, dtype_name, is_viewable
-from ...errors import InputError, PyopsError
+from ...errors import InputError, PyopsError, add_note
 from ..ops.op import kernel_of
 from ..runtime.native.borrowing import extra_references, warn_kept
 from ..runtime.native.c_api import Api
 from ..runtime.native.kernel_node import ALWAYS, KernelNode, Learn, read_only_copy
 from ..runtime.native.ort_custom_op import HostedOp
-from ..schema.node_validation import add_note
 from . import devices
 from .cuda_arguments import check_returned, on_host
 from .cuda_memory import CudaWorkspace, arena_of

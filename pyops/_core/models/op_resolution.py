@@ -10,6 +10,7 @@ from ..._support.builtin_operators import DOMAINS, is_builtin, unknown_version
 from ...errors import DeclarationError, ModelError
 from .. import satellites
 from ..ops import op_registry, plugins
+from ..ops.extensions_decorators import taken_domains
 from ..ops.op import AnyOp
 from ..schema.node_validation import find_mismatch
 from .model import Key, Model
@@ -55,7 +56,7 @@ class Resolution:
 def resolve(
     model: Model,
     adopted: Mapping[Key, AnyOp | DeclarationError],
-    shared: set[str],
+    shared: set[str] | None = None,
     in_libraries: Collection[Key] = (),
 ) -> Resolution:
     """Find the declared op of each node.
@@ -64,14 +65,15 @@ def resolve(
     ----------
     adopted : mapping
         The result of `adoption.adopted_ops`.
-    shared : set of str
-        Domains in which other libraries may have operators; an undeclared op in them is not a problem.
+    shared : set of str, optional
+        Domains in which other libraries may have operators; an undeclared op in them is not a problem. Those of
+        onnxruntime-extensions by default.
     in_libraries : collection of Key
         Ops that a library in the session has; it runs their nodes.
     """
     result = Resolution()
     functions = model.functions()
-    ours = op_registry.domains() - shared - DOMAINS
+    ours = op_registry.domains() - (taken_domains() if shared is None else shared) - DOMAINS
     missing: dict[str, int] = {}
     opsets: dict[Key, int] = {}
     for (key, opset), nodes in model.uses.items():

@@ -19,7 +19,7 @@ from ..satellites import satellite
 from ..schema import call_validation
 from ..schema.declaration import Compile, FastMath
 from ..schema.signature import Signature
-from ..schema.tensor_specs import TensorSpec, infer, spec_of
+from ..schema.tensor_specs import TensorSpec, infer
 from . import source_location
 from .node_state import make_state, with_state
 
@@ -402,7 +402,7 @@ class Op(Generic[P, R]):
                 f"{self.signature.qualified_name} has no shape function; register one with "
                 f"@{self.__name__}.register_shape_inference"
             )
-        known = [spec_of(given) if isinstance(given, np.ndarray) else given for given in specs]
+        known = [TensorSpec.of(given) if isinstance(given, np.ndarray) else given for given in specs]
         for given in known:
             if given is not None and not isinstance(given, TensorSpec):
                 raise InputError(
@@ -466,7 +466,22 @@ def compute(
     state: Callable[[AnyOp, Mapping[str, Any]], Any] = make_state,
     wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> tuple[Any, ...]:
-    """Run an op's kernel, and validate its outputs against the declaration and the shape function.
+    """Run an op's kernel as `run_kernel` does, and validate its outputs against the shape function, too."""
+    outputs = run_kernel(op, arrays, attributes, device_type, state, wrap)
+    if op.shape_function is not None:
+        check_output_shapes(op, arrays, attributes, outputs)
+    return outputs
+
+
+def run_kernel(
+    op: AnyOp,
+    arrays: Sequence[Any],
+    attributes: Mapping[str, Any],
+    device_type: str = "cpu",
+    state: Callable[[AnyOp, Mapping[str, Any]], Any] = make_state,
+    wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+) -> tuple[Any, ...]:
+    """Run an op's kernel, and validate its outputs against the declaration.
 
     Parameters
     ----------
@@ -494,12 +509,20 @@ def compute(
     if device_type == "cuda":
         check_given(op.signature, arrays, op.host_inputs)
         function = returning_cupy(op.signature, function)
-    outputs = call_validation.call(op.signature, function, arrays, attributes)
-    shape_function = op.shape_function
-    if shape_function is not None:
-        shapes = output_shapes(op.signature, shape_function, arrays, attributes, with_values=True)
-        call_validation.check_shapes(op.signature, shapes, outputs, arrays)
-    return outputs
+    return call_validation.call(op.signature, function, arrays, attributes)
+
+
+def check_output_shapes(
+    op: AnyOp,
+    arrays: Sequence[Any],
+    attributes: Mapping[str, Any],
+    outputs: Sequence[Any],
+    with_values: bool = True,
+) -> None:
+    """Raise an `OutputError` if outputs have other shapes than the op's shape function gives; see `output_shapes`."""
+    assert op.shape_function is not None
+    shapes = output_shapes(op.signature, op.shape_function, arrays, attributes, with_values)
+    call_validation.check_shapes(op.signature, shapes, outputs, arrays)
 
 
 def kernel_of(op: AnyOp, device_type: str) -> Callable[..., Any]:
@@ -548,6 +571,6 @@ def output_shapes(
     ShapeInferenceError
         As for `Op.infer_shapes`.
     """
-    specs = [spec_of(array, with_values) for array in arrays]
+    specs = [None if array is None else TensorSpec.of(array, with_values) for array in arrays]
     outputs = infer(signature, function, specs, attributes)
     return tuple(tuple(dim if isinstance(dim, int) else None for dim in spec.shape) for spec in outputs)

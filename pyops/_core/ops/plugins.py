@@ -38,7 +38,7 @@ def import_for(domains: Iterable[str]) -> None:
     """
     wanted = set(domains)
     if wanted and is_enabled():
-        for plugin in not_imported():
+        for _, plugin in not_imported():
             if plugin.name in wanted:
                 _import(plugin)
 
@@ -56,21 +56,22 @@ def import_all() -> None:
     PluginWarning
         A plug-in is broken.
     """
-    for plugin in not_imported() if is_enabled() else ():
+    for _, plugin in not_imported() if is_enabled() else ():
         try:
             _import(plugin)
         except PluginError as error:
             warn(str(error), PluginWarning)
 
 
-def not_imported() -> list[EntryPoint]:
-    """Return the installed plug-ins that have not been imported yet, sorted by package."""
-    return sorted(set(installed_plugins()) - _imported, key=lambda plugin: (package(plugin).lower(), plugin.name))
+def not_imported() -> list[tuple[str, EntryPoint]]:
+    """Return the installed plug-ins that have not been imported yet, each after its package, and sorted by package."""
+    found = [(package(plugin), plugin) for plugin in set(installed_plugins()) - _imported]
+    return sorted(found, key=lambda item: (item[0].lower(), item[1].name))
 
 
 def disabled_package(domain: str) -> str | None:
     """Return the installed package that provides a domain, if plug-ins are disabled; None otherwise."""
-    found = [] if is_enabled() else [package(plugin) for plugin in not_imported() if plugin.name == domain]
+    found = [] if is_enabled() else [package for package, plugin in not_imported() if plugin.name == domain]
     return found[0] if found else None
 
 

@@ -26,6 +26,8 @@ from textwrap import indent
 from types import FrameType
 from typing import Any
 
+from ...errors import chain_errors
+
 
 @contextmanager
 def signals_deferred() -> Iterator[None]:
@@ -119,16 +121,8 @@ def _serve(target, reporter, spares, pool, fill):
 """
 
 
-def last(errors: Sequence[BaseException]) -> BaseException:
-    """Return the last of several exceptions, which wins, as everywhere in Python, with the others as its context."""
-    for earlier, later in itertools.pairwise(errors):
-        if later.__context__ is None:
-            later.__context__ = earlier
-    return errors[-1]
-
-
 def _report(reporter: Any, errors: Sequence[BaseException], call: Any) -> Any:
-    return reporter.report(last(errors), call)
+    return reporter.report(chain_errors(errors), call)
 
 
 def _nested(levels: int) -> str:

@@ -8,13 +8,13 @@ import onnx
 from onnx.reference.op_run import OpRun
 
 from ..._support.builtin_operators import ONNX_DOMAIN
-from ...errors import ModelError
+from ...errors import ModelError, add_note
 from ..models import model, op_resolution
 from ..ops import extensions_decorators, op_registry, plugins
 from ..ops.node_state import States
 from ..ops.op import AnyOp, Op, compute
 from ..schema import call_validation
-from ..schema.node_validation import add_note, describe_node, find_mismatch, linked_attributes, read_attributes
+from ..schema.node_validation import describe_node, find_mismatch, linked_attributes, read_attributes
 
 
 def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:

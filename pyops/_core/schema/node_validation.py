@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..._support.element_types import describe
-from ...errors import InputError
+from ...errors import InputError, add_note
 from .signature import Signature
 
 if TYPE_CHECKING:
@@ -99,11 +98,3 @@ def explain_read_only(error: BaseException) -> None:
     """Add a note to the exception that NumPy raises where a kernel writes to its input, with what to write instead."""
     if type(error) is ValueError and "read-only" in str(error):
         add_note(error, "the arrays that a kernel gets are read-only: write to a copy, such as x.copy()")
-
-
-def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an exception, unless it already has that note or does not accept any."""
-    # Nothing more is suppressed: the handler of a signal may raise its own exception here.
-    with contextlib.suppress(AttributeError, TypeError):
-        if note not in getattr(error, "__notes__", ()):
-            BaseException.add_note(error, note)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -169,6 +169,7 @@ class TensorSpec:
     int64[2, 3, 4]
     """
 
+    MAX_VALUES: ClassVar[int] = 64  # the number of elements up to which a spec has its tensor's value
     shape: tuple[Dim, ...]
     dtype: DType
     value: np.ndarray[Any, Any] | None = field(default=None, compare=False, repr=False)
@@ -194,24 +195,26 @@ class TensorSpec:
             raise ShapeInferenceError(f"like() got shape={shape!r}; a shape is a tuple, such as (n, 3)")
         return TensorSpec(self.shape if shape is None else shape, self.dtype if dtype is None else dtype)
 
+    @classmethod
+    def of(cls, array: Any, with_value: bool = True) -> TensorSpec:
+        """Return the spec of an array.
+
+        Parameters
+        ----------
+        array : numpy.ndarray or cupy.ndarray
+            The array.
+        with_value : bool
+            Whether the spec has the array's value, if that is small and in the host's memory.
+        """
+        spec = cls(array.shape, array.dtype)
+        if with_value and isinstance(array, np.ndarray) and array.size <= cls.MAX_VALUES:
+            value = np.array(array, spec.dtype)
+            value.flags.writeable = False
+            object.__setattr__(spec, "value", value)
+        return spec
+
     def __str__(self) -> str:
         return f"{dtype_name(self.dtype)}{spell_shape(self.shape)}"
-
-
-MAX_VALUES = 64
-"""The number of elements up to which a spec has its tensor's value."""
-
-
-def spec_of(array: Any, with_value: bool = True) -> TensorSpec | None:
-    """Return the spec of an array, or None for None; with its value if that is small and in the host's memory."""
-    if array is None:
-        return None
-    spec = TensorSpec(array.shape, array.dtype)
-    if with_value and isinstance(array, np.ndarray) and array.size <= MAX_VALUES:
-        value = np.array(array, spec.dtype)
-        value.flags.writeable = False
-        object.__setattr__(spec, "value", value)
-    return spec
 
 
 def broadcast(*specs: TensorSpec) -> tuple[Dim, ...]:

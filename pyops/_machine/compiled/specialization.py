@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.schema.call_validation import Shapes
 from ..._core.schema.signature import Signature
 from ..._support.element_types import DType
 from ...errors import DeclarationError
@@ -151,7 +150,7 @@ def specialize(
     attributes: Mapping[str, Any],
     outputs: Sequence[DType],
     used: int,
-    shapes: Shapes | None,
+    shapes: Sequence[tuple[int | None, ...]] | None,
 ) -> tuple[Specialization, AttributeWords]:
     """Return the specialization for a node's call, and the node's attributes as words for it.
 
@@ -163,7 +162,7 @@ def specialize(
         The inputs of the call.
     outputs : sequence of dtype
         The dtypes of the kernel's outputs, of which the model uses the first `used`.
-    shapes : Shapes or None
+    shapes : sequence of tuple or None
         The shapes from the shape function, if there is one; a size known only at run time is None.
     """
     tensors = [None if array is None else (array.dtype, array.ndim) for array in inputs]

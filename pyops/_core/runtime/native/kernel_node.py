@@ -13,11 +13,12 @@ from typing import Any, Literal
 import numpy as np
 
 from ...._support.element_types import DType, is_viewable
+from ....errors import add_note
 from ...ops.node_state import make_state
 from ...ops.op import AnyOp, output_shapes
 from ...schema import call_validation
 from ...schema.call_validation import Shapes
-from ...schema.node_validation import add_note, describe_node, explain_read_only
+from ...schema.node_validation import describe_node, explain_read_only
 from .. import kernel_exceptions
 from ..profiling import NodeProfile
 from .borrowing import CallingThread, counts_references, detach, extra_references, has_arena, is_borrowed, warn_kept
