@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyops._core.schema.attribute import AttributeKind
+from pyops._core import AttributeKind
 from pyops._support.element_types import dtype_name
 from pyops.testing._case import IN_SESSIONS, Case, NotRun, check_after, quiet, where_available
 

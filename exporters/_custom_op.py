@@ -10,14 +10,10 @@ from typing import Any
 import torch
 from torch.library import CustomOpDef
 
-from pyops._core.cuda import devices
-from pyops._core.ops import op_registry
-from pyops._core.ops.node_state import States
-from pyops._core.ops.op import Op, run_kernel
-from pyops._core.schema import call_validation
-from pyops._core.schema.signature import Signature
-from pyops._core.schema.tensor_specs import RuntimeDim, TensorSpec
+from pyops import Op
+from pyops import _core as core
 from pyops.errors import InputError
+from pyops.shapes import RuntimeDim, TensorSpec
 
 from ._lowering import translations
 from ._lowering.node_emission import emit, symbolic_message
@@ -30,7 +26,7 @@ _DEVICE_TYPES = ("cpu", "cuda")
 _registered: dict[str, tuple[Op[..., Any], CustomOpDef]] = {}
 # Names of operators whose Op has since been declared again with another signature, which they do not follow.
 _outdated: set[str] = set()
-_states: weakref.WeakKeyDictionary[Op[..., Any], States] = weakref.WeakKeyDictionary()
+_states: weakref.WeakKeyDictionary[Op[..., Any], core.States] = weakref.WeakKeyDictionary()
 
 
 def registered_for(op: Op[..., Any]) -> tuple[str, CustomOpDef] | None:
@@ -127,11 +123,11 @@ def _tell_outdated(declared: Op[..., Any]) -> None:
             explain_mismatches(overload, functools.partial(_mismatch, op.signature, name))
 
 
-op_registry.listeners.append(_tell_outdated)
+core.declaration_listeners.append(_tell_outdated)
 
 
-def _mismatch(signature: Signature, name: str) -> InputError:
-    now = op_registry.versions(signature.domain, signature.name).get(signature.version)
+def _mismatch(signature: core.Signature, name: str) -> InputError:
+    now = core.op_versions(signature.domain, signature.name).get(signature.version)
     return InputError(
         f"{name} is registered for {signature}, which has been declared again as "
         f'{now.signature if now else "another op"}; call exporters.custom_op(op, "{name}") again'
@@ -180,12 +176,12 @@ def _run(
     if device.type == "cuda":
         return call_cuda_kernel(op, tensors, attributes, device)
     given = [None if tensor is None else as_array(tensor) for tensor in tensors]
-    arrays, values = call_validation.split_arguments(signature, given, attributes)
-    return [as_tensor(output, device) for output in run_kernel(op, arrays, values, state=_states_of(op))]
+    arrays, values = core.split_arguments(signature, given, attributes)
+    return [as_tensor(output, device) for output in core.run_kernel(op, arrays, values, state=_states_of(op))]
 
 
-def _states_of(op: Op[..., Any]) -> States:
-    return _states.setdefault(op, States())
+def _states_of(op: Op[..., Any]) -> core.States:
+    return _states.setdefault(op, core.States())
 
 
 def call_cuda_kernel(
@@ -211,23 +207,23 @@ def call_cuda_kernel(
         CuPy finds no GPU.
     """
     signature = op.signature
-    cupy = devices.cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
+    cupy = core.cupy_with_gpu(f"the CUDA kernel of {signature.qualified_name}")
     stream = torch.cuda.current_stream(device)
     stay = _are_on_host(op, len(tensors))
     # torch and CuPy queue their work on one stream, so that neither has to wait for the other.
-    with cupy.cuda.Device(stream.device_index), devices.stream(cupy, stream.cuda_stream):
+    with cupy.cuda.Device(stream.device_index), core.cupy_stream(cupy, stream.cuda_stream):
         given = [
             None if tensor is None else as_array(tensor.cpu() if stays else tensor)
             for tensor, stays in zip(tensors, stay, strict=True)
         ]
-        arrays, values = call_validation.split_arguments(signature, given, attributes)
+        arrays, values = core.split_arguments(signature, given, attributes)
         buffers = _cuda_buffers(op, tensors, attributes, device) if signature.takes_out else []
         out = tuple(map(as_array, buffers))
 
         def with_out(kernel: Callable[..., Any]) -> Callable[..., Any]:
             return functools.partial(kernel, out=out if signature.returns_tuple else out[0]) if out else kernel
 
-        outputs = run_kernel(op, arrays, values, "cuda", _states_of(op), with_out)
+        outputs = core.run_kernel(op, arrays, values, "cuda", _states_of(op), with_out)
         return [
             buffers[index] if out and output is out[index] else _copied_from_cuda(cupy, output, device)
             for index, output in enumerate(outputs)
@@ -252,7 +248,7 @@ def _spec(tensor: torch.Tensor | None) -> TensorSpec | None:
 def _copied_from_cuda(cupy: Any, array: Any, device: torch.device) -> torch.Tensor:
     """Return a contiguous tensor with a copy of a CuPy array, in memory allocated by torch."""
     tensor = torch.empty(array.shape, dtype=torch_dtype(array.dtype), device=device)
-    devices.copyto(cupy, as_array(tensor), array)
+    core.copy_to_cupy(cupy, as_array(tensor), array)
     return tensor
 
 
@@ -267,7 +263,7 @@ def _fake(
     ]
 
 
-def _flat(signature: Signature, args: Sequence[Any]) -> list[Any]:
+def _flat(signature: core.Signature, args: Sequence[Any]) -> list[Any]:
     """Return one tensor or None per input, with the list of a variadic input flattened."""
     if signature.inputs and signature.inputs[-1].variadic:
         return [*args[:-1], *args[-1]]
@@ -300,7 +296,7 @@ def _device(op: Op[..., Any], tensors: Sequence[torch.Tensor | None]) -> torch.d
     return found.pop() if found else torch.device("cpu")
 
 
-def _constant(signature: Signature, name: str, value: Any) -> Any:
+def _constant(signature: core.Signature, name: str, value: Any) -> Any:
     """Convert torch's symbolic numbers in an attribute to constants for the shape function.
 
     Raises

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
-from pyops._core.models.model import ModelSource
+from pyops._core import ModelSource
 from pyops._support.progress import progress
 from pyops.errors import warn
 

@@ -84,9 +84,7 @@ class Program(torch.onnx.ONNXProgram):
         initializer : callable, optional
             Creates a session from a path or bytes; `pyops.InferenceSession` by default.
         """
-        from pyops._core.runtime.inference_session import (
-            InferenceSession,  # needs onnxruntime, which exporting does not
-        )
+        from pyops import InferenceSession
 
         super().initialize_inference_session(initializer or InferenceSession)
 

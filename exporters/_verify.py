@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyops._core.models.model import ModelSource
+from pyops._core import ModelSource
 from pyops._support.element_types import DType
 from pyops._support.progress import step
 
@@ -33,7 +33,7 @@ def compared(
     fill_missing: bool,
 ) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for these calls; the rest is as for `exporters.verify`."""
-    from pyops._core.runtime.inference_session import InferenceSession  # needs onnxruntime, which exporting does not
+    from pyops import InferenceSession  # needs onnxruntime, which exporting does not
 
     allowed = {_dtype(dtype).name: pair for dtype, pair in tolerances.items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model

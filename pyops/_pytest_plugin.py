@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from ._core.runtime.inference_session import InferenceSession
+    from . import InferenceSession
     from .testing import Sample
 
 _ISOLATED = pytest.StashKey[bool]()
@@ -68,7 +68,7 @@ def pyops_session() -> Callable[..., InferenceSession]:
     def make(source: Any, sess_options: Any = None, **arguments: Any) -> InferenceSession:
         import onnxruntime
 
-        from ._core.runtime.inference_session import InferenceSession
+        from . import InferenceSession
         from .testing import Sample
 
         if sess_options is None:
@@ -131,7 +131,7 @@ class _Check(pytest.Item):
 
     def runtest(self) -> None:
         """Run the checks, or skip them if no inputs can be generated from the op's signature."""
-        from ._core.ops.op import Op
+        from . import Op
         from .errors import InputError
         from .testing import check
         from .testing._check import example

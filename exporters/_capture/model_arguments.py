@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir
 import torch
 
-from pyops._core.models import model as models
+from pyops._core import load_model
 
 from .._torch.private.trees import as_dicts, flatten, is_tensor, named_leaves, present_leaves
 from .._torch.tensors import as_onnx_array
@@ -248,7 +248,7 @@ def _interface(model: Any) -> tuple[list[str], Mapping[str, str]]:
         return [item.name for item in model.get_inputs()], model.get_modelmeta().custom_metadata_map
     if isinstance(getattr(model, "model", None), onnx_ir.Model):
         return [item.name or "" for item in model.model.graph.inputs], model.model.metadata_props
-    proto = models.load(model).proto
+    proto = load_model(model).proto
     if proto is None:
         raise ExportError("cannot read the names of the inputs of a model in ORT format; pass a session of the model")
     initializers = {item.name for item in proto.graph.initializer}

@@ -15,11 +15,8 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from pyops._core import satellites
-from pyops._core.ops import op_registry
-from pyops._core.ops.op import Op
-from pyops._core.schema.attribute import Attribute, AttributeKind
-from pyops._core.schema.signature import Input, Output, Signature, TypeParameter
+from pyops import Op
+from pyops._core import Attribute, AttributeKind, Input, Output, Signature, TypeParameter, find_op, register_provider
 from pyops._support.element_types import DType
 from pyops.errors import InputError, ModelError, OutputError
 
@@ -62,7 +59,7 @@ def register_fallback(*namespaces: str) -> None:
             raise ExportError(
                 f"torch has no operators in the namespace {namespace!r}; import the module that registers them first"
             )
-        satellites.register_provider(domain(namespace), functools.partial(_NamespaceProvider, namespace))
+        register_provider(domain(namespace), functools.partial(_NamespaceProvider, namespace))
 
 
 def domain(namespace: str) -> str:
@@ -80,7 +77,7 @@ def op_of(overload: OpOverload) -> Op[..., Any]:
     """
     name = qualified_name(overload)
     namespace, _, rest = name.partition("::")
-    op = op_registry.find(domain(namespace), rest.partition(".")[0], 1)
+    op = find_op(domain(namespace), rest.partition(".")[0], 1)
     if op is None or not isinstance(op.signature.attribute("arguments"), _Arguments):
         raise ExportError(f"{name} cannot fall back: another op is declared with its domain and name; rename that op")
     return op

@@ -12,9 +12,7 @@ import torch
 from onnx_ir.passes.common import InlinePass
 from torch.export.graph_signature import ArgumentSpec, ConstantArgument, InputKind
 
-from pyops._core.models.model import Model
-from pyops._core.models.op_resolution import resolve
-from pyops._core.ops import op_registry
+from pyops._core import Model, find_op, op_domains, resolve_ops
 from pyops._support import builtin_operators
 from pyops._support.progress import step
 
@@ -59,7 +57,7 @@ def check_custom_opsets(custom_opsets: Mapping[str, int]) -> None:
                 'for example {"mylibrary": 2}'
             )
         unknown = builtin_operators.unknown_version(domain, version)
-        if unknown and domain not in op_registry.domains():
+        if unknown and domain not in op_domains():
             raise ExportError(unknown)
 
 
@@ -140,7 +138,7 @@ def _add_functions(model: onnx_ir.Model, emitted: Emission, *, keep: bool) -> bo
         for node in body.all_nodes():
             if node.domain and (node.domain, node.op_type) not in needed:
                 version = body.opset_imports[node.domain]
-                op = op_registry.find(node.domain, node.op_type, version)
+                op = find_op(node.domain, node.op_type, version)
                 emitted.add(node.domain, node.op_type, op.version if op else version)
         # The passes and ONNX Runtime require the model to import every domain that a function uses.
         for domain, version in body.opset_imports.items():
@@ -213,7 +211,7 @@ def _set_opset_imports(
 
 
 def _check_meaning(domain: str, name: str, emitted: set[int], version: int) -> None:
-    meant = op_registry.find(domain, name, version)
+    meant = find_op(domain, name, version)
     wrong = emitted - {meant.version} if meant else set()
     if wrong:
         raise ExportError(
@@ -230,7 +228,7 @@ def _check_onnx_operators(model: onnx_ir.Model) -> None:
         builtin_operators.opset_too_old(name, opset_version)
         for name in sorted(named)
         if not onnx.defs.has(name, opset_version)
-        and op_registry.find(builtin_operators.ONNX_DOMAIN, name, opset_version) is None
+        and find_op(builtin_operators.ONNX_DOMAIN, name, opset_version) is None
     ]
     if problems:
         raise ExportError("; ".join(problems))
@@ -253,7 +251,7 @@ def _validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> N
         A node's inputs, outputs or attributes differ from the declaration; a domain of declared ops has no op of
         the node's name and version; or ONNX Runtime does not know a version that the model imports.
     """
-    domains = op_registry.domains()
+    domains = op_domains()
     declared = [node for node in all_nodes(model) if (node.domain or builtin_operators.ONNX_DOMAIN) in domains]
     if not declared and model.opset_imports.keys() <= {""}:
         return
@@ -262,7 +260,7 @@ def _validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> N
     proto.graph.node.extend(map(onnx_ir.serde.serialize_node, declared))
     proto.opset_import.extend(onnx.helper.make_opsetid(*item) for item in model.opset_imports.items())
     proto.functions.extend(onnx.FunctionProto(domain=key[0], name=key[1]) for key in model.functions)
-    problems = resolve(Model(b"", proto), {}).problems
+    problems = resolve_ops(Model(b"", proto), {}).problems
     if problems:
         asked = f"with custom_opsets={dict(custom_opsets)} " if custom_opsets else ""
         lines = "".join(f"\n  - {line}" for line in dict.fromkeys(problems))
@@ -272,6 +270,6 @@ def _validate_nodes(model: onnx_ir.Model, custom_opsets: Mapping[str, int]) -> N
 def _name_absent_inputs(model: onnx_ir.Model) -> None:
     """Give absent inputs before a variadic one their empty names, which ONNX requires and torch trims."""
     for node in all_nodes(model):
-        op = op_registry.find(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
+        op = find_op(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
         if op is not None and op.signature.inputs and op.signature.inputs[-1].variadic:
             node.resize_inputs(max(len(node.inputs), len(op.signature.inputs) - 1))

@@ -21,7 +21,7 @@ from onnxscript.optimizer import fold_constants_ir
 from onnxscript.rewriter import RewritePass
 from onnxscript.rewriter.rules import common as rules
 
-from pyops._core.ops import op_registry
+from pyops._core import op_versions
 
 from .._lowering.emission_record import Keepers
 from .._torch.private.patching import one_at_a_time
@@ -65,7 +65,7 @@ def optimize(model: onnx_ir.Model, functions: Container[tuple[str, str]] = ()) -
     passes.InlinePass()(model)
     with Keepers() as keepers:
         for node in all_nodes(model):
-            if op_registry.versions(node.domain, node.op_type) or (node.domain, node.op_type) in functions:
+            if op_versions(node.domain, node.op_type) or (node.domain, node.op_type) in functions:
                 keepers.keep(node.outputs)
         _run_passes(model)
 

@@ -11,7 +11,7 @@ import onnx
 import onnx_ir
 import torch
 
-from pyops._core.ops.op import Op
+from pyops import Op
 from pyops.kernels import pointwise, special
 
 from .._lowering.node_emission import emit

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from pyops._core.ops.op import Op
+from pyops import Op
 from pyops._support.tested_releases import release
 from pyops.kernels import OPS
 

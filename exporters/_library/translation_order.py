@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from pyops._core.ops.op import Op
+from pyops import Op
 from pyops.errors import PyopsError
 
 from .._lowering.op_translation import check_returned

@@ -14,17 +14,13 @@ from onnx.defs import OpSchema
 from onnxscript import values
 from onnxscript.tensor import Tensor
 
-from pyops._core.models.op_resolution import describe_missing
-from pyops._core.ops import op_registry
-from pyops._core.ops.op import Op
-from pyops._core.schema import call_validation
-from pyops._core.schema.attribute import Attribute, AttributeKind
-from pyops._core.schema.signature import Input, Output, Signature, TypeParameter
-from pyops._core.schema.tensor_specs import SymbolicDim, TensorSpec
+from pyops import Op
+from pyops import _core as core
 from pyops._onnx.op_schemas import attribute_proto, op_schema
 from pyops._support.builtin_operators import ONNX_DOMAIN, is_builtin
 from pyops._support.element_types import ELEMENT_TYPES, from_onnx
 from pyops.errors import InputError
+from pyops.shapes import SymbolicDim, TensorSpec
 
 from ..errors import ExportError
 from . import emission_record
@@ -44,8 +40,8 @@ class Opset(values.Opset):
         declared = self._declared(name)
         if declared is None:
             known: values.Op | None = super().__getitem__(name)  # type: ignore[no-untyped-call] # it has no types
-            if known is None and self.domain in op_registry.domains() and not is_builtin(self.domain, name):
-                raise ExportError(describe_missing(self.domain, name, self.version))
+            if known is None and self.domain in core.op_domains() and not is_builtin(self.domain, name):
+                raise ExportError(core.describe_missing(self.domain, name, self.version))
             return known
         return values.Op(self, name, op_schema(declared.signature))
 
@@ -53,7 +49,7 @@ class Opset(values.Opset):
         return self._declared(name) is not None or onnx.defs.has(name, self.version, self.domain)
 
     def _declared(self, name: str) -> Op[..., Any] | None:
-        return op_registry.find(self.domain, name, self.version)
+        return core.find_op(self.domain, name, self.version)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -157,7 +153,7 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
         The arguments do not match the declaration.
     """
     signature = op.signature
-    if op_registry.versions(op.domain, op.name).get(op.version, op) is not op:
+    if core.op_versions(op.domain, op.name).get(op.version, op) is not op:
         raise ExportError(
             f"{signature.qualified_name} was declared again with another signature since it was registered "
             "with the exporter; run exporters.custom_op(...) or exporters.register_translation(...) for it again"
@@ -230,15 +226,15 @@ def _emit_undeclared(
         if value is None:
             continue
         refuse_symbolic(f"{opset.domain}::{name}", key, value)
-        attribute = Attribute(key, _kind(f"{opset.domain}::{name}", key, value))
+        attribute = core.Attribute(key, _kind(f"{opset.domain}::{name}", key, value))
         declared.append(attribute)
         protos.append(attribute_proto(attribute, attribute.convert(value)))
-    signature = Signature(
+    signature = core.Signature(
         opset.domain,
         name,
         opset.version,
-        tuple(Input(f"input_{i}", TypeParameter(f"T{i}", every), optional=True) for i in range(len(inputs))),
-        tuple(Output(f"output_{i}", TypeParameter(f"U{i}", every)) for i in range(outputs)),
+        tuple(core.Input(f"input_{i}", core.TypeParameter(f"T{i}", every), optional=True) for i in range(len(inputs))),
+        tuple(core.Output(f"output_{i}", core.TypeParameter(f"U{i}", every)) for i in range(outputs)),
         tuple(declared),
     )
     return _emit(op_schema(signature), inputs, protos)
@@ -262,14 +258,14 @@ def _require_export(name: str) -> None:
         )
 
 
-def _check_inputs(signature: Signature, inputs: Sequence[Any]) -> None:
+def _check_inputs(signature: core.Signature, inputs: Sequence[Any]) -> None:
     """Validate the number of inputs, and their types if all of them are known."""
     declared = list(signature.parameters(len(inputs)))
     for item, value in zip(declared, inputs, strict=True):
         if value is None and not item.optional:
             raise InputError(f"{signature.qualified_name}: input {item.name!r} is None, but it is not optional")
     if all(value is None or _dtype(value) is not None for value in inputs):
-        call_validation.output_dtypes(signature, [None if value is None else _dtype(value) for value in inputs])
+        core.output_dtypes(signature, [None if value is None else _dtype(value) for value in inputs])
 
 
 def _dtype(value: Any) -> np.dtype[Any] | None:
@@ -279,7 +275,7 @@ def _dtype(value: Any) -> np.dtype[Any] | None:
     return row.dtype if row else None
 
 
-def _spec(signature: Signature, value: Any) -> TensorSpec | None:
+def _spec(signature: core.Signature, value: Any) -> TensorSpec | None:
     if value is None:
         return None
     dtype = _dtype(value)
@@ -307,12 +303,12 @@ def symbolic_message(op_name: str, name: str) -> str:
     )
 
 
-def _kind(op_name: str, name: str, value: Any) -> AttributeKind:
+def _kind(op_name: str, name: str, value: Any) -> core.AttributeKind:
     """Return the attribute kind of a Python value."""
     if isinstance(value, np.ndarray):
-        return AttributeKind.TENSOR
+        return core.AttributeKind.TENSOR
     with contextlib.suppress(TypeError, ValueError):
-        return AttributeKind(onnx.helper.make_attribute(name, value).type)
+        return core.AttributeKind(onnx.helper.make_attribute(name, value).type)
     raise ExportError(
         f"{op_name}: attribute {name!r} is {value!r}; expected int, float, bool, str, a non-empty list of one "
         "of these, or an np.ndarray"

@@ -12,8 +12,8 @@ import torch
 from onnx_ir.schemas import AttributeParameter
 from onnxscript import OnnxFunction, evaluator
 
-from pyops._core.ops.op import Op
-from pyops._core.schema.attribute import Attribute, AttributeKind
+from pyops import Op
+from pyops._core import Attribute, AttributeKind
 
 from .._torch.private.onnx_exporter import emit_call
 from .._torch.private.operators import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell

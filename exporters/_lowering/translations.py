@@ -12,7 +12,7 @@ import onnx
 import onnx_ir
 from onnx.defs import OpSchema
 
-from pyops._core.ops.op import Op
+from pyops import Op
 from pyops.errors import add_note
 
 from .._torch.private.onnx_exporter import lowest_opset, recording

@@ -92,7 +92,7 @@ def compared(call: DistinctCall, program: torch.onnx.ONNXProgram, fill_missing: 
     fill_missing : bool
         Let the session compute nodes that ONNX Runtime has no kernel for.
     """
-    from pyops._core.runtime.inference_session import InferenceSession  # needs onnxruntime, which exporting does not
+    from pyops import InferenceSession  # needs onnxruntime, which exporting does not
 
     session = InferenceSession(program, fill_missing=fill_missing)
     reports = _reports(session, call.module.tensors, call.of_use(call.expected))

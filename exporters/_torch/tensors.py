@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from pyops._core.cuda import devices
+from pyops._core import cupy_with_gpu
 from pyops._support.element_types import DType, dtype_name
 from pyops.errors import InputError, OutputError
 
@@ -74,7 +74,7 @@ def as_array(tensor: torch.Tensor) -> Any:
         plain = plain.view(_AS_BITS[dtype.itemsize])
     if tensor.device.type == "cpu":
         return plain.numpy().view(dtype)
-    return devices.cupy_with_gpu("a tensor on a GPU").from_dlpack(plain).view(dtype)
+    return cupy_with_gpu("a tensor on a GPU").from_dlpack(plain).view(dtype)
 
 
 def sharing_tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pyops._core.schema.attribute import Attribute, AttributeKind
-from pyops._core.schema.signature import Signature, TypeParameter
+from pyops._core import Attribute, AttributeKind, Signature, TypeParameter
 from pyops._support.element_types import dtype_name
 
 from ..errors import ExportError

@@ -15,11 +15,8 @@ from typing import Any
 import numpy as np
 import typer
 
-from .._core.models.op_resolution import describe_missing
-from .._core.ops import op_registry, plugins
-from .._core.ops.op import AnyOp, Op
-from .._core.schema.attribute import AttributeKind
-from .._core.schema.signature import Signature
+from .. import Op
+from .._core import AnyOp, AttributeKind, Signature, describe_missing, import_plugins_for, op_versions
 from .._support.element_types import ELEMENT_TYPES, STRING, DType, describe, dtype_name, from_type_str, native_dtype
 from ..errors import did_you_mean
 from .output import in_options
@@ -89,8 +86,8 @@ def find_op(spec: str) -> AnyOp:
 
 def _declared(spec: str) -> AnyOp:
     domain, _, name = spec.rpartition("::")
-    plugins.import_for([domain])
-    versions = op_registry.versions(domain, name)
+    import_plugins_for([domain])
+    versions = op_versions(domain, name)
     if versions:
         return versions[max(versions)]
     raise typer.BadParameter(in_options(describe_missing(domain, name, 1)))

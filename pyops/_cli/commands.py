@@ -19,8 +19,8 @@ import numpy as np
 import onnx
 import typer
 
-from .._core.ops import plugins as plugin_packages
-from .._core.ops.op import Op
+from .. import Op
+from .._core import import_all_plugins, waiting_plugins
 from .._display import op_table
 from .._display.inspection import inspect
 from .._support.atomic_files import whole_file
@@ -52,11 +52,10 @@ def list_ops(
     """List the declared ops, and the installed plug-ins that could declare more."""
     import_modules(modules)
     if plugins:
-        plugin_packages.import_all()
+        import_all_plugins()
     table = op_table.list_ops()
     waiting = [
-        {"domain": plugin.name, "package": package, "module": plugin.value}
-        for package, plugin in plugin_packages.not_imported()
+        {"domain": plugin.name, "package": package, "module": plugin.value} for package, plugin in waiting_plugins()
     ]
     where_empty = "no ops are declared; --import MODULE imports a module that declares ops"
     parts = table.parts() if table else [where_empty, *table.notes]
@@ -105,7 +104,7 @@ def run_model(
     arrays = read_arrays(inputs)
     import onnxruntime
 
-    from .._core.runtime.inference_session import InferenceSession
+    from .. import InferenceSession
 
     options: Any = onnxruntime.SessionOptions() if libraries else None
     for path in libraries:

@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .._core.ops import plugins
+from .._core import are_plugins_enabled, waiting_plugins
 from .._machine.libraries.build_report import read_library
 from .._support.progress import progress
 from .._support.system import described
@@ -169,7 +169,7 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
         for name, code in PROBES.items()
         if name not in _NEEDS or _NEEDS[name] in versions or providers.get(name)
     }
-    waiting = {f"{package}, {plugin.name}": _import(plugin.name) for package, plugin in plugins.not_imported()}
+    waiting = {f"{package}, {plugin.name}": _import(plugin.name) for package, plugin in waiting_plugins()}
     given = {str(path): _register(path) for path in libraries}
     codes = tried | waiting | given
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -248,7 +248,7 @@ def diagnose(machine: Machine) -> list[Finding]:
     for name, result in machine.libraries.items():
         found.append(_of_probe(f"library {name}", result, State.BROKEN, "build it for this machine: pyops build"))
     try:
-        plugins.is_enabled()
+        are_plugins_enabled()
     except PluginError as error:  # no plug-in is at fault
         return [*found, Finding("plug-ins", State.BROKEN, str(error), "unset PYOPS_PLUGINS")]
     for name, result in machine.plugins.items():

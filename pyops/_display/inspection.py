@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._core.models import model, op_resolution
-from .._core.models.model import Key, Model, key_of
-from .._core.ops import extensions_decorators, op_registry, plugins
-from .._core.ops.op import AnyOp, Op
-from .._core.ops.source_location import package_of
-from .._core.schema.attribute import spell_value
-from .._core.schema.node_validation import find_mismatch, read_attribute
-from .._core.schema.signature import Signature
+from .. import Op
+from .. import _core as core
 from .._support.builtin_operators import ONNX_DOMAIN, is_builtin, unknown_version
 from .._support.element_types import describe, dtype_name, from_onnx, spell_shape
 from .._support.text_tables import Part, Shown
@@ -70,7 +64,7 @@ def attribute_value(item: onnx.AttributeProto) -> Any:
     if item.type in (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS):
         return {"graph": [graph.name for graph in item.graphs] or item.g.name}
     try:
-        return read_attribute(item)
+        return core.read_attribute(item)
     except Exception as error:  # onnx raises various types for invalid bytes
         return {"cannot be read": f"{type(error).__name__}: {error}"}
 
@@ -82,7 +76,7 @@ def spell_attribute(value: Any) -> str:
         return what if what == "graph" else f"{what} ({name})"
     if isinstance(value, np.ndarray):
         return describe(value)
-    text = spell_value(value)
+    text = core.format_value(value)
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
 
 
@@ -210,7 +204,9 @@ class ModelReport(Shown):
         return ["", headline, [("node", "operator", "computed by"), *rows]]
 
 
-def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[Key, str] | None = None) -> ModelReport:
+def inspect(
+    source: Any, *, import_plugins: bool = False, in_libraries: Mapping[core.Key, str] | None = None
+) -> ModelReport:
     """Report on a model without running it.
 
     Parameters
@@ -227,80 +223,80 @@ def inspect(source: Any, *, import_plugins: bool = False, in_libraries: Mapping[
     ModelError
         `source` is not an ONNX model.
     """
-    loaded = model.load(source)
+    loaded = core.load_model(source)
     if loaded.proto is None or not loaded.proto.HasField("graph"):
         what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
         raise ModelError(f"{what} is not an ONNX model (ORT format is not supported)")
     loaded.check_texts()
     if import_plugins:
-        op_resolution.import_plugins(loaded, in_libraries or ())
+        core.import_plugins_of(loaded, in_libraries or ())
     waiting: dict[str, list[str]] = {}
-    for package, plugin in plugins.not_imported():
+    for package, plugin in core.waiting_plugins():
         waiting.setdefault(plugin.name, []).append(package)
-    find = functools.cache(functools.partial(_found, extensions_decorators.adopted_ops(), waiting, in_libraries or {}))
+    find = functools.cache(functools.partial(_found, core.adopted_ops(), waiting, in_libraries or {}))
     constants = {tensor.name for tensor in loaded.proto.graph.initializer}
     metadata = {item.key: item.value for item in loaded.proto.metadata_props}
     return ModelReport(
         ir_version=loaded.proto.ir_version,
         producer=f"{loaded.proto.producer_name} {loaded.proto.producer_version}".strip(),
-        imports=tuple(sorted((model.full_domain(domain), version) for domain, version in loaded.imports())),
+        imports=tuple(sorted((core.full_domain(domain), version) for domain, version in loaded.imports())),
         inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
         outputs=tuple(map(value_of, loaded.proto.graph.output)),
-        nodes=tuple(_custom_node(node, *find(*key_of(node), opset)) for node, opset in custom_nodes(loaded)),
-        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*key_of(node)))),
+        nodes=tuple(_custom_node(node, *find(*core.key_of(node), opset)) for node, opset in custom_nodes(loaded)),
+        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*core.key_of(node)))),
         decisions=tuple(metadata.get("pyops.decisions", "").splitlines()),
         missing=_missing(loaded),
     )
 
 
-def _missing(loaded: Model) -> tuple[MissingNode, ...]:
+def _missing(loaded: core.Model) -> tuple[MissingNode, ...]:
     if importlib.util.find_spec("onnxruntime") is None:
         return ()
     from .._filling.filling import fill
 
-    ops = op_resolution.resolve(loaded, extensions_decorators.adopted_ops(), set()).ops
+    ops = core.resolve_ops(loaded, core.adopted_ops(), set()).ops
     return tuple(fill(loaded, ops).nodes)
 
 
-def custom_nodes(loaded: Model) -> Iterator[tuple[onnx.NodeProto, int]]:
+def custom_nodes(loaded: core.Model) -> Iterator[tuple[onnx.NodeProto, int]]:
     """Yield the nodes that need, or may use, a declared op, each with its domain's opset version."""
-    others, adopted = loaded.functions(), extensions_decorators.adopted_ops()
+    others, adopted = loaded.functions(), core.adopted_ops()
     for node, opset in loaded.nodes():
-        key = key_of(node)
-        if op_registry.find(*key, opset) or (key not in others and (not is_builtin(*key) or key in adopted)):
+        key = core.key_of(node)
+        if core.find_op(*key, opset) or (key not in others and (not is_builtin(*key) or key in adopted)):
             yield node, opset
 
 
 def _found(
-    adopted: Mapping[tuple[str, str], AnyOp | DeclarationError],
+    adopted: Mapping[tuple[str, str], core.AnyOp | DeclarationError],
     waiting: Mapping[str, list[str]],
-    in_libraries: Mapping[Key, str],
+    in_libraries: Mapping[core.Key, str],
     domain: str,
     name: str,
     opset: int,
-) -> tuple[CustomNode, Signature | None]:
+) -> tuple[CustomNode, core.Signature | None]:
     """Return what is known about all nodes of an operator, and the signature of the op that would run them."""
     found = CustomNode("", domain, name, opset, {})
     if library := in_libraries.get((domain, name)):
         return replace(found, library=library), None
-    op = op_registry.find(domain, name, opset) or adopted.get((domain, name))
+    op = core.find_op(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
         known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=spell_kernel(op))
-        return replace(known, package=package_of(domain, op.kernels["cpu"])), op.signature
+        return replace(known, package=core.package_of(domain, op.kernels["cpu"])), op.signature
     packages = waiting.get(domain, [])
     # Whether a plug-in declares this op is known only once it is imported.
-    is_open = packages and plugins.is_enabled() and not op and not op_registry.versions(domain, name)
-    problems = () if is_open else (str(op) if op else op_resolution.describe_missing(domain, name, opset),)
+    is_open = packages and core.are_plugins_enabled() and not op and not core.op_versions(domain, name)
+    problems = () if is_open else (str(op) if op else core.describe_missing(domain, name, opset),)
     return replace(found, package=", ".join(packages) or None, problems=problems), None
 
 
-def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: Signature | None) -> CustomNode:
+def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: core.Signature | None) -> CustomNode:
     given = {item.name: attribute_value(item) for item in node.attribute}
-    problem = find_mismatch(node, signature) if signature else None
+    problem = core.find_mismatch(node, signature) if signature else None
     problems = (problem,) if problem else found.problems
     return replace(found, name=node.name, attributes=given, problems=problems)
 
 
 def _spell_builtin(node: onnx.NodeProto) -> str:
-    domain, name = key_of(node)
+    domain, name = core.key_of(node)
     return name if domain == ONNX_DOMAIN else f"{domain}::{name}"

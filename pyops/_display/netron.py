@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .._core.models import model
+from .._core import Model, ModelSource, load_model
 from .._support.locks import RLock
 from .._support.text_tables import Part, Shown, html_parts
 from ..errors import MissingDependencyError
@@ -56,7 +56,7 @@ class View(Shown):
         return f"{frame}{link}{html_parts(self.report.node_parts())}"
 
 
-def show_model(source: model.ModelSource, *, height: int = HEIGHT) -> View:
+def show_model(source: ModelSource, *, height: int = HEIGHT) -> View:
     """Open a model in Netron, with its custom nodes annotated.
 
     The op type of each custom node is followed by whether a kernel is declared for it; the node's properties name the
@@ -98,20 +98,20 @@ def show_model(source: model.ModelSource, *, height: int = HEIGHT) -> View:
         raise MissingDependencyError(
             'pyops.show_model needs netron, which is not installed: pip install "onnx-pyops[notebook]"'
         ) from error
-    loaded = model.load(source)
+    loaded = load_model(source)
     report = inspect(loaded)
     name = Path(loaded.source).name if isinstance(loaded.source, str) else "model.onnx"
     return View(netron, marked(loaded, report), name, report, height)
 
 
-def marked(loaded: model.Model, report: ModelReport) -> onnx.ModelProto:
+def marked(loaded: Model, report: ModelReport) -> onnx.ModelProto:
     """Return a copy of a model with its custom nodes annotated from the report."""
     import onnx
 
     proto = onnx.ModelProto()
     if loaded.proto is not None:
         proto.ParseFromString(loaded.serialized())  # Netron shows values
-    copied = model.Model(b"", proto, loaded.folder)
+    copied = Model(b"", proto, loaded.folder)
     nodes = [node for node, _ in custom_nodes(copied)]
     for node, known in zip(nodes, report.nodes, strict=True):
         for key, value in _properties(known).items():

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from .._core.ops import extensions_decorators, op_registry, plugins
-from .._core.ops.op import AnyOp, Op
-from .._core.ops.source_location import package_of, source_line
-from .._core.schema.signature import Signature
+from .. import Op
+from .. import _core as core
 from .._support.text_tables import Part, Shown
 
 _HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
@@ -36,8 +34,8 @@ def list_ops() -> OpTable:
     >>> [op.name for op in pyops.list_ops() if op.domain == "listing"]
     ['Twice']
     """
-    adopted = [op for op in extensions_decorators.adopted_ops(shipped=False).values() if isinstance(op, Op)]
-    declared = (op for versions in op_registry.all_versions().values() for op in versions.values())
+    adopted = [op for op in core.adopted_ops(shipped=False).values() if isinstance(op, Op)]
+    declared = (op for versions in core.all_op_versions().values() for op in versions.values())
     found = {(op.domain, op.name, op.version): op for op in (*adopted, *declared)}
     return OpTable((found[key] for key in sorted(found)), _notes())
 
@@ -45,14 +43,14 @@ def list_ops() -> OpTable:
 def _notes() -> list[str]:
     notes = [
         f"{domain}::{name} cannot be hosted: {error}"
-        for (domain, name), error in extensions_decorators.adopted_ops().items()
+        for (domain, name), error in core.adopted_ops().items()
         if not isinstance(error, Op)
     ]
-    how = "to be imported when a model needs it" if plugins.is_enabled() else "not imported while PYOPS_PLUGINS=0"
-    return notes + [f"{plugin.name}: provided by {package}, {how}" for package, plugin in plugins.not_imported()]
+    how = "to be imported when a model needs it" if core.are_plugins_enabled() else "not imported while PYOPS_PLUGINS=0"
+    return notes + [f"{plugin.name}: provided by {package}, {how}" for package, plugin in core.waiting_plugins()]
 
 
-class OpTable(Shown, tuple[AnyOp, ...]):
+class OpTable(Shown, tuple[core.AnyOp, ...]):
     """A tuple of ops, displayed as a table in a terminal and in a notebook.
 
     Attributes
@@ -63,7 +61,7 @@ class OpTable(Shown, tuple[AnyOp, ...]):
 
     notes: tuple[str, ...]
 
-    def __new__(cls, ops: Iterable[AnyOp], notes: Iterable[str] = ()) -> OpTable:
+    def __new__(cls, ops: Iterable[core.AnyOp], notes: Iterable[str] = ()) -> OpTable:
         """Create the tuple and store the notes."""
         self = super().__new__(cls, ops)
         self.notes = tuple(notes)
@@ -79,7 +77,7 @@ class OpTable(Shown, tuple[AnyOp, ...]):
                 "devices": list(op.device_types),
                 "engine": engine_name(op.signature),
                 "kernel": spell_kernel(op),
-                "package": package_of(op.domain, op.kernels["cpu"]),
+                "package": core.package_of(op.domain, op.kernels["cpu"]),
                 "signature": op.signature.brief,
             }
             for op in self
@@ -91,20 +89,20 @@ class OpTable(Shown, tuple[AnyOp, ...]):
         return [[_HEADER, *map(_row, self)], *where_empty, *self.notes]
 
 
-def _row(op: AnyOp) -> tuple[str, ...]:
+def _row(op: core.AnyOp) -> tuple[str, ...]:
     devices, engine = ", ".join(op.device_types), engine_name(op.signature)
-    return op.domain, op.name, str(op.version), devices, engine, source_line(op.kernels["cpu"]), op.signature.brief
+    return op.domain, op.name, str(op.version), devices, engine, core.source_line(op.kernels["cpu"]), op.signature.brief
 
 
-def spell_kernel(op: AnyOp) -> str:
+def spell_kernel(op: core.AnyOp) -> str:
     """Return the name of an op's function and its source line."""
-    return f"{op.__name__} ({source_line(op.kernels['cpu'])})"
+    return f"{op.__name__} ({core.source_line(op.kernels['cpu'])})"
 
 
-def engine_name(signature: Signature) -> str:
+def engine_name(signature: core.Signature) -> str:
     """Return the engine that hosts an op in a session on this machine; ``reference`` if none can."""
     try:
-        from .._core.runtime.engine_choice import engine_of
+        from .._core import engine_of
     except ImportError:  # no ONNX Runtime
         return "reference"
     return engine_of(signature) or "reference"

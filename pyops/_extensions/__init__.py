@@ -8,15 +8,3 @@ from .call_hook import watch
 from .operator_registry import HOST_OP_TYPE, is_supported, reason_against, sizes
 from .published_ops import get_library_path, register
 from .session_host import SessionHost, check_input
-
-__all__ = [
-    "HOST_OP_TYPE",
-    "SessionHost",
-    "check_input",
-    "get_library_path",
-    "is_supported",
-    "reason_against",
-    "register",
-    "sizes",
-    "watch",
-]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from .._core.runtime import callback_guard, kernel_exceptions
+from .._core import CallbackGuard, is_of_onnxruntime, remember_exception, signals_deferred
 from ..errors import EngineError, MissingDependencyError, chain_errors
 from . import operator_registry
 
@@ -72,7 +72,7 @@ class _ThisThread(threading.local):
         return self.before is not None and len(self.slots) > self.before
 
     def report(self, error: BaseException, call: HookCall | None) -> Answer:
-        kernel_exceptions.remember(error)
+        remember_exception(error)
         if self.before is None or (call is not None and call.first != operator_registry.HOSTED):
             _log(error)
         else:
@@ -107,12 +107,12 @@ def watch(function: Callable[[], R], options: Any = None) -> R:
     try:
         _thread.before, _thread.options = before, options
         # The first call sets up pybind11's use of NumPy; a handler that ran a session meanwhile would wait for that.
-        with contextlib.nullcontext() if _was_called else callback_guard.signals_deferred():
+        with contextlib.nullcontext() if _was_called else signals_deferred():
             result = function()
     except BaseException as error:
         if not _thread.has_failed():
             raise
-        if not (isinstance(error, Exception) and kernel_exceptions.is_of_onnxruntime(error)):
+        if not (isinstance(error, Exception) and is_of_onnxruntime(error)):
             error.__context__ = None  # ONNX Runtime's error
             _thread.slots[next(_numbers)] = error
     finally:
@@ -140,7 +140,7 @@ def _call_foreign(call: HookCall) -> Answer:
 
 
 _was_called = False
-_guard = callback_guard.Guard(_call, _thread)
+_guard = CallbackGuard(_call, _thread)
 HookCall.__iter__ = property(_guard.callback)
 
 

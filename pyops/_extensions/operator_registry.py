@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .._core.schema.signature import Signature
+from .._core import Signature
 from .._support.element_types import DType, dtype_name, element_type
 from .._support.locks import RLock
 from ..errors import EngineError

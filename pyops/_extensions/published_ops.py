@@ -8,11 +8,7 @@ from typing import Any
 
 import onnxruntime
 
-from .._core.models.model import is_mistaken
-from .._core.ops import extensions_decorators, plugins
-from .._core.ops.op import AnyOp
-from .._core.schema.attribute import AttributeKind
-from .._core.schema.signature import Signature
+from .._core import AnyOp, AttributeKind, Signature, adopted_ops, import_all_plugins, is_mistaken
 from .._support.builtin_operators import ONNX_DOMAIN
 from ..errors import EngineError, warn
 from . import call_hook, operator_registry
@@ -77,9 +73,9 @@ def register(options: Any) -> None:
 
 def _publish() -> str:
     path: str = call_hook.library().get_library_path()
-    plugins.import_all()
+    import_all_plugins()
     register_all()
-    others = {domain for domain, _ in extensions_decorators.adopted_ops(shipped=False)}
+    others = {domain for domain, _ in adopted_ops(shipped=False)}
     operators: dict[str, list[operator_registry.Operator]] = defaultdict(list)
     refused = []
     changed = {name: op for op in latest_ops() if _known.get(name := op.signature.qualified_name) is not op}

@@ -18,14 +18,8 @@ import numpy as np
 import onnxruntime
 from onnx import helper
 
-from .._core.models.model import Host, Model, full_domain, graphs
-from .._core.ops import extensions_decorators
-from .._core.ops import op_registry as declared
-from .._core.ops.op import AnyOp, Op
-from .._core.ops.op import compute as compute_op
-from .._core.runtime.profiling import Nodes
-from .._core.schema.attribute import AttributeKind
-from .._core.schema.node_validation import describe_node, linked_attributes, read_attributes
+from .. import Op
+from .. import _core as core
 from .._support.builtin_operators import ONNX_DOMAIN
 from .._support.element_types import STRING
 from ..errors import EngineError, InputError, OutputError, PyopsError, add_note
@@ -44,7 +38,7 @@ class Node(NamedTuple):
     """
 
     name: str
-    op: AnyOp
+    op: core.AnyOp
     attributes: Mapping[str, Any] | None
     clock: Any = None
 
@@ -56,7 +50,7 @@ class Node(NamedTuple):
                 attributes = {a.name: _PARSERS[a.kind](call.attributes[a.name]) for a in signature.attributes}
             result: list[Any] = [0]
             wrap = None if self.clock is None else self.clock.timed
-            outputs = compute_op(self.op, call.inputs, signature.convert_attributes(attributes), wrap=wrap)
+            outputs = core.compute_op(self.op, call.inputs, signature.convert_attributes(attributes), wrap=wrap)
             for item, array in zip(signature.outputs, outputs, strict=True):
                 flat: Any = array.ravel()
                 if array.dtype is STRING:
@@ -64,7 +58,7 @@ class Node(NamedTuple):
                 result += [array.shape, flat]
             return tuple(result).__iter__
         except BaseException as error:
-            add_note(error, describe_node(self.name, signature, call.inputs))
+            add_note(error, core.describe_node(self.name, signature, call.inputs))
             raise
 
     def timed(self, clock: Any) -> Callable[[call_hook.HookCall], call_hook.Answer]:
@@ -72,7 +66,7 @@ class Node(NamedTuple):
         return functools.partial(clock.call, self._replace(clock=clock).compute)
 
 
-_PARSERS: dict[AttributeKind, Callable[[str], Any]] = {AttributeKind.INT: int, AttributeKind.STRING: str}
+_PARSERS: dict[core.AttributeKind, Callable[[str], Any]] = {core.AttributeKind.INT: int, core.AttributeKind.STRING: str}
 
 
 def _utf8(what: str, text: str | bytes, error: type[PyopsError]) -> bytes:
@@ -84,14 +78,14 @@ def _utf8(what: str, text: str | bytes, error: type[PyopsError]) -> bytes:
     raise error(f"{what} contains {text!r}, which has a NUL character or is not UTF-8; use engine='native'")
 
 
-def latest_ops() -> list[AnyOp]:
+def latest_ops() -> list[core.AnyOp]:
     """Return the highest version of every declared op."""
-    return [max(versions.values(), key=lambda op: op.version) for versions in declared.all_versions().values()]
+    return [max(versions.values(), key=lambda op: op.version) for versions in core.all_op_versions().values()]
 
 
 def register_all() -> None:
     """Register all ops that the engine supports, for sessions whose options get the library from now on."""
-    for op in (*latest_ops(), *extensions_decorators.adopted_ops().values()):
+    for op in (*latest_ops(), *core.adopted_ops().values()):
         if isinstance(op, Op) and not operator_registry.reason_against(op.signature):
             operator_registry.hosting_domain(op.signature)
 
@@ -113,7 +107,9 @@ class SessionHost:
         The engine does not support an op, a model in ORT format or of an old opset, or the parallel execution mode.
     """
 
-    def __init__(self, options: Any, source: Model, ops: Mapping[tuple[str, str], AnyOp], fresh: bool) -> None:
+    def __init__(
+        self, options: Any, source: core.Model, ops: Mapping[tuple[str, str], core.AnyOp], fresh: bool
+    ) -> None:
         if source.proto is None:
             raise EngineError("the extensions engine cannot host ops in a model in ORT format; use engine='native'")
         if options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL:
@@ -127,11 +123,11 @@ class SessionHost:
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
         keys: list[str] = []
         weakref.finalize(self, lambda: [call_hook.targets.pop(key) for key in keys]).atexit = False
-        self.nodes = Nodes(call_hook.targets, keys)
+        self.nodes = core.SessionNodes(call_hook.targets, keys)
         with operator_registry.lock:
             call_hook.library()
             hosts = {
-                key: Host(operator_registry.hosting_domain(op.signature), str(op.signature), op)
+                key: core.Host(operator_registry.hosting_domain(op.signature), str(op.signature), op)
                 for key, op in ops.items()
             }
             if not fresh:
@@ -164,10 +160,10 @@ def check_input(name: str, value: Any) -> None:
         check_input(name, value.tolist())
 
 
-def _rewrite(model: Model, ops: Mapping[tuple[str, str], AnyOp], keys: list[str]) -> None:
+def _rewrite(model: core.Model, ops: Mapping[tuple[str, str], core.AnyOp], keys: list[str]) -> None:
     """Make the nodes of these ops nodes of `HOST_OP_TYPE`; append their keys."""
     for container, imports in model.containers():
-        opset = [entry.version for entry in imports if full_domain(entry.domain) == ONNX_DOMAIN]
+        opset = [entry.version for entry in imports if core.full_domain(entry.domain) == ONNX_DOMAIN]
         if not opset:
             imports.add(domain="", version=_SEQUENCES)
         elif opset[0] < _SEQUENCES:
@@ -175,7 +171,7 @@ def _rewrite(model: Model, ops: Mapping[tuple[str, str], AnyOp], keys: list[str]
                 f"the extensions engine needs a model of ONNX opset {_SEQUENCES} or later, and this one imports opset "
                 f"{opset[0]}; convert it (onnx.version_converter.convert_version), or use engine='native'"
             )
-        for graph in graphs(container):
+        for graph in core.graphs(container):
             declared = {getattr(item, "name", item) for item in (*graph.value_info, *graph.output)}
             for node in list(graph.node):
                 if op := ops.get((node.domain, node.op_type)):
@@ -187,16 +183,16 @@ _SEQUENCES = 11  # the first ONNX opset with sequences
 _numbers = itertools.count(1)
 
 
-def _host(node: Any, op: AnyOp, keys: list[str], declared: set[str]) -> list[Any]:
+def _host(node: Any, op: core.AnyOp, keys: list[str], declared: set[str]) -> list[Any]:
     """Give a node a key in place of its attributes, and all its outputs; return nodes that copy declared ones."""
-    if any(map(op.signature.attribute, linked_attributes(node))):
+    if any(map(op.signature.attribute, core.linked_attributes(node))):
         raise EngineError(
-            f"{describe_node(node.name, op.signature)}: the extensions engine cannot give a kernel the attributes of "
-            "the function that its node is in; use engine='native', or inline the model's functions first "
+            f"{core.describe_node(node.name, op.signature)}: the extensions engine cannot give a kernel the attributes "
+            "of the function that its node is in; use engine='native', or inline the model's functions first "
             "(onnx.inliner.inline_local_functions)"
         )
     key = str(next(_numbers))
-    call_hook.targets[key] = Node(node.name, op, read_attributes(node, op.signature)).compute
+    call_hook.targets[key] = Node(node.name, op, core.read_attributes(node, op.signature)).compute
     keys.append(key)
     names = [*node.output, *[""] * (len(op.signature.outputs) - len(node.output))]
     outputs = [f"_pyops_{key}_{i}" if name in {"", *declared} else name for i, name in enumerate(names)]

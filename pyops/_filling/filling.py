@@ -12,8 +12,7 @@ import onnx
 import onnx.inliner
 import onnxruntime
 
-from .._core.models.model import Key, Model, full_domain, key_of
-from .._core.ops.op import AnyOp
+from .._core import AnyOp, Key, Model, full_domain, key_of
 from .._onnx.type_inference import opset_ids, opset_versions
 from .._support.builtin_operators import ONNX_DOMAIN
 from ..errors import ModelError

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from .._core.ops.op import AnyOp, Op
-from .._core.schema.signature import Input, Output, Signature, TypeParameter
+from .. import Op
+from .._core import AnyOp, Input, Output, Signature, TypeParameter
 from .._onnx.type_inference import NEWEST, opset_ids
 from .._support.element_types import STRING, DType, from_type_str
 from .definitions import Types, definition, one_node, type_name

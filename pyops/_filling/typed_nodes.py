@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import onnx
 import onnxruntime
 
-from .._core.models.model import Key, Model, full_domain, key_of
-from .._core.ops.op import AnyOp
+from .._core import AnyOp, Key, Model, full_domain, key_of
 from .._onnx.op_schemas import inference_function
 from .._onnx.type_inference import NEWEST, InferenceFunction, infer_types, opset_ids, opset_versions
 from .._support.builtin_operators import ONNX_DOMAIN

@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core.ops.op import AnyOp
-from .._core.runtime.native.kernel_node import KernelNode
+from .._core import AnyOp, KernelNode
 from .._support.element_types import is_viewable, ort_code
 from .._support.locks import TakenError, TryLock
 from ..errors import EngineError

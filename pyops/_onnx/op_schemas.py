@@ -13,23 +13,20 @@ import onnx
 from onnx.defs import OpSchema
 from onnx.shape_inference import InferenceError
 
-from .._core.ops import op_registry
-from .._core.ops.op import Op
-from .._core.schema import call_validation, node_validation
-from .._core.schema.attribute import Attribute, AttributeKind
-from .._core.schema.signature import Input, Output, Signature
-from .._core.schema.tensor_specs import RuntimeDim, SymbolicDim, TensorSpec
+from .. import Op
+from .. import _core as core
 from .._support.builtin_operators import ONNX_DOMAIN
 from .._support.element_types import DType, element_type, from_onnx
 from .._support.locks import RLock
 from ..errors import InputError, ShapeInferenceError, UnknownSizeError, warn
+from ..shapes import RuntimeDim, SymbolicDim, TensorSpec
 
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext
 
 
 def op_schema(
-    signature: Signature, *, inputs: int | None = None, outputs: int | None = None, doc: str = ""
+    signature: core.Signature, *, inputs: int | None = None, outputs: int | None = None, doc: str = ""
 ) -> OpSchema:
     """Return the ONNX schema of an operator, without registering it.
 
@@ -50,8 +47,8 @@ def op_schema(
     InputError
         The operator does not take that many inputs.
     """
-    given: list[Input | Output] = list(signature.inputs if inputs is None else signature.parameters(inputs))
-    returned: list[Input | Output] = list(signature.outputs)
+    given: list[core.Input | core.Output] = list(signature.inputs if inputs is None else signature.parameters(inputs))
+    returned: list[core.Input | core.Output] = list(signature.outputs)
     if outputs is not None and returned[-1].variadic:
         last = returned.pop()
         returned += [last] * (outputs - len(returned))
@@ -75,16 +72,16 @@ def op_schema(
     )
 
 
-def attribute_proto(attribute: Attribute, value: Any) -> onnx.AttributeProto:
+def attribute_proto(attribute: core.Attribute, value: Any) -> onnx.AttributeProto:
     """Return an AttributeProto for `value`, which must come from `Attribute.convert`."""
-    if attribute.kind is AttributeKind.TENSOR:
+    if attribute.kind is core.AttributeKind.TENSOR:
         value = onnx.numpy_helper.from_array(np.asarray(value))
     elif attribute.boolean:
         value = int(value)
     return onnx.helper.make_attribute(attribute.name, value, attr_type=attribute.kind.value)
 
 
-def _attribute(attribute: Attribute) -> OpSchema.Attribute:
+def _attribute(attribute: core.Attribute) -> OpSchema.Attribute:
     if attribute.default is not None:
         return OpSchema.Attribute(attribute.name, attribute_proto(attribute, attribute.default))
     return OpSchema.Attribute(
@@ -92,7 +89,7 @@ def _attribute(attribute: Attribute) -> OpSchema.Attribute:
     )
 
 
-def _formal(item: Input | Output, index: int | None, least: int = 0) -> OpSchema.FormalParameter:
+def _formal(item: core.Input | core.Output, index: int | None, least: int = 0) -> OpSchema.FormalParameter:
     """Return a parameter of a schema; with an index, the single one in place of a variadic one.
 
     `least` is the least number of tensors of a variadic one. onnx counts all parameters before it as required, so that
@@ -105,7 +102,7 @@ def _formal(item: Input | Output, index: int | None, least: int = 0) -> OpSchema
     elif item.variadic:
         name = f"{name}_{index}"
         type_name = type_name if item.homogeneous else f"{type_name}_{index}"
-    elif isinstance(item, Input) and item.optional:
+    elif isinstance(item, core.Input) and item.optional:
         option = options.Optional
     return OpSchema.FormalParameter(
         name,
@@ -151,7 +148,7 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     dtypes = [None if item is None else _dtype(item) for item in types]
     if any(item is not None and dtype is None for item, dtype in zip(types, dtypes, strict=True)):
         return  # onnx does not know the type of an input
-    declared = call_validation.output_dtypes(op.signature, dtypes)
+    declared = core.output_dtypes(op.signature, dtypes)
     count = context.get_num_outputs()
     for index in range(count):
         dtype = declared[min(index, len(declared) - 1)]
@@ -165,9 +162,7 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     ]
     protos = [proto for item in op.signature.attributes if (proto := context.get_attribute(item.name)) is not None]
     try:
-        outputs = op.infer_shapes(
-            *specs, **node_validation.read_attributes(onnx.NodeProto(attribute=protos), op.signature)
-        )
+        outputs = op.infer_shapes(*specs, **core.read_attributes(onnx.NodeProto(attribute=protos), op.signature))
     except UnknownSizeError:
         return
     if count > len(outputs):
@@ -260,8 +255,8 @@ def register_schemas() -> ExitStack:
     registration = ExitStack()
     with _lock:
         if not _registrations:
-            op_registry.listeners.append(_follow)
-            for versions in op_registry.all_versions().values():
+            core.declaration_listeners.append(_follow)
+            for versions in core.all_op_versions().values():
                 for op in versions.values():
                     _register(op)
         _registrations.append(registration)
@@ -273,7 +268,7 @@ def _unregister(registration: ExitStack) -> None:
     with _lock:
         _registrations.remove(registration)
         if not _registrations:
-            op_registry.listeners.remove(_follow)
+            core.declaration_listeners.remove(_follow)
             _remove_all()
 
 
@@ -285,7 +280,7 @@ _registered: dict[_Key, Op[..., Any]] = {}
 def _follow(op: Op[..., Any]) -> None:
     with _lock:
         # Another thread may have redeclared the op since.
-        _register(op_registry.versions(op.domain, op.name).get(op.version, op))
+        _register(core.op_versions(op.domain, op.name).get(op.version, op))
 
 
 def _register(op: Op[..., Any]) -> None:

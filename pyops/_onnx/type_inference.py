@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
-from .._core.models.model import Key, Model, full_domain, key_of
-from .._core.schema.tensor_specs import TensorSpec
+from .._core import Key, Model, full_domain, key_of
 from .._support.builtin_operators import ONNX_DOMAIN
+from ..shapes import TensorSpec
 
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext

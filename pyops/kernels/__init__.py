@@ -10,11 +10,10 @@ Each op is an attribute of one of the modules here and, like any `Op`, callable 
 import importlib
 import pkgutil
 
-from .._core.ops import op_registry
-from .._core.ops.op import AnyOp
+from .._core import AnyOp, collecting_ops, op_versions
 from ..errors import ModelError, did_you_mean
 
-with op_registry.collecting() as _declared:
+with collecting_ops() as _declared:
     for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}")
 
@@ -44,4 +43,4 @@ def declare_all() -> None:
     >>> pyops.kernels.declare_all()
     """
     for name in OPS:
-        op_registry.versions("pyops", name)  # which asks `provide`
+        op_versions("pyops", name)  # which asks `provide`

@@ -12,9 +12,8 @@ from array_api_compat import array_namespace
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.ops.op import Op
-from .._core.schema.tensor_specs import TensorSpec, broadcast
+from .. import Op, onnx_op
+from ..shapes import TensorSpec, broadcast
 from ._arrays import scipy, widened
 
 P = ParamSpec("P")

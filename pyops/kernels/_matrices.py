@@ -11,12 +11,10 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.cuda.devices import is_cupy
-from .._core.ops.decorator import onnx_op
-from .._core.ops.op import Op
-from .._core.schema.call_validation import output_dtypes
-from .._core.schema.tensor_specs import Dim, TensorSpec, broadcast, new_dim
+from .. import Op, onnx_op
+from .._core import Dim, is_cupy, output_dtypes
 from ..errors import ShapeInferenceError
+from ..shapes import TensorSpec, broadcast, new_dim
 from ._arrays import differ, same, scipy
 
 P = ParamSpec("P")

@@ -12,11 +12,10 @@ import functools
 import inspect
 from typing import Any, TypeVar
 
-from .._core.ops import op_registry
-from .._core.ops.op import AnyOp, Op
-from .._core.schema.signature import Input, Output, TypeParameter
-from .._core.schema.tensor_specs import TensorSpec
+from .. import Op
+from .._core import AnyOp, Input, Output, TypeParameter, declare_op
 from ..errors import ShapeInferenceError
+from ..shapes import TensorSpec
 from . import linear_systems, orthogonal_factorization, reductions, spectral, triangular_factorization
 from ._arrays import as_complex, as_pairs, differ
 
@@ -55,7 +54,7 @@ def _of_complex(op: AnyOp, *real: str) -> AnyOp:
     compute.__module__ = __name__
     compute.__doc__ = _docstring(op, real)
     signature = dataclasses.replace(op.signature, name=name, inputs=inputs, outputs=outputs)
-    made = op_registry.declare(Op(signature, compute, op.device_types))
+    made = declare_op(Op(signature, compute, op.device_types))
     made.register_shape_inference(infer)
     return made
 

@@ -13,8 +13,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import TensorSpec, new_dim
+from .. import onnx_op
+from ..shapes import TensorSpec, new_dim
 from ._arrays import as_complex, as_pairs, axes_of
 from ._declarations import Wide
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import TensorSpec, new_dim
+from .. import onnx_op
+from ..shapes import TensorSpec, new_dim
 from ._arrays import widened
 from ._declarations import Float, Wide
 

@@ -9,9 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import TensorSpec, broadcast
+from .. import onnx_op
 from ..errors import ShapeInferenceError, UnknownSizeError
+from ..shapes import TensorSpec, broadcast
 from ._arrays import differ, same
 from ._declarations import EVERYWHERE, Wide
 from ._matrices import (

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import TensorSpec
+from .. import onnx_op
+from ..shapes import TensorSpec
 from ._declarations import Index, Wide
 
 _NONE, _MEAN, _SUM = 0, 1, 2

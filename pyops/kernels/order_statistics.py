@@ -12,9 +12,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.ops.op import Op
-from .._core.schema.tensor_specs import TensorSpec
+from .. import Op, onnx_op
+from ..shapes import TensorSpec
 from ._arrays import axis_of, reduced_shape, scalar
 from ._declarations import Real, RealOrBool, variant
 

@@ -8,9 +8,10 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import Dim, TensorSpec
+from .. import onnx_op
+from .._core import Dim
 from ..errors import ShapeInferenceError, UnknownSizeError
+from ..shapes import TensorSpec
 from ._arrays import differ, scalar
 from ._declarations import EVERYWHERE, Wide
 from ._matrices import Array, adjoint_of, fit, lapack, on_matrices, over_batch, smaller

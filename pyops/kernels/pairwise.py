@@ -10,9 +10,9 @@ from array_api_compat import array_namespace
 from ml_dtypes import bfloat16
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import SymbolicDim, TensorSpec, new_dim
+from .. import onnx_op
 from ..errors import ShapeInferenceError, UnknownSizeError
+from ..shapes import SymbolicDim, TensorSpec, new_dim
 from ._arrays import scalar, widened
 from ._declarations import Float, Wide
 from ._matrices import on_matrices

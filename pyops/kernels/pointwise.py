@@ -8,8 +8,8 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import TensorSpec
+from .. import onnx_op
+from ..shapes import TensorSpec
 from ._arrays import widened
 from ._declarations import Float, Integer, Number, RealOrBool, broadcast_spec, elementwise
 

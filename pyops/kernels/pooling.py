@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import TensorSpec
+from .. import onnx_op
+from ..shapes import TensorSpec
 from ._declarations import Float
 
 # Per dimension, the positions in each window: shape (planes or 1, windows, positions). Windows of fewer positions

@@ -11,10 +11,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.ops.op import Op
-from .._core.schema.tensor_specs import TensorSpec
+from .. import Op, onnx_op
 from ..errors import ShapeInferenceError
+from ..shapes import TensorSpec
 from ._arrays import axes_of, axis_of, reduced_ranges, reduced_shape
 from ._declarations import Float, Index, Real, RealOrBool, first_spec, in_float32, variant
 

@@ -8,7 +8,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
+from .. import onnx_op
 from ._arrays import axis_of
 from ._declarations import Index, RealOrBool, first_spec
 from .reductions import UFUNCS, identity_of

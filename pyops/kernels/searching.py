@@ -9,9 +9,9 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.schema.tensor_specs import TensorSpec, new_dim
+from .. import onnx_op
 from ..errors import ShapeInferenceError
+from ..shapes import TensorSpec, new_dim
 from ._arrays import axis_of, differ
 from ._declarations import Real, RealOrBool
 

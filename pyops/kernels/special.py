@@ -14,8 +14,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
-from .._core.ops.decorator import onnx_op
-from .._core.ops.op import Op
+from .. import Op, onnx_op
 from ._arrays import scipy
 from ._declarations import Float, Wide, elementwise, first_spec, in_float32, variant
 

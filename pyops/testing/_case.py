@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core.ops.node_state import States
-from .._core.ops.op import check_output_shapes, run_kernel
+from .._core import States, check_output_shapes, run_kernel
 from .._support.element_types import describe
 from .._tolerances import Outputs, first_difference
 from ..errors import CompileError, DeviceError, EngineError, MissingDependencyError, OutputError, ShapeInferenceError

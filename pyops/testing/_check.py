@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from .._core.ops import extensions_decorators, op_registry
-from .._core.ops.op import AnyOp, Op
-from .._core.schema.attribute import Attribute, AttributeKind
+from .. import Op
+from .._core import AnyOp, Attribute, AttributeKind, adopted_ops, op_versions
 from .._support.element_types import DType
 from .._support.progress import progress, track
 from ..errors import InputError, MissingDependencyError
@@ -221,9 +220,7 @@ def _attribute(attribute: Attribute) -> Any:
 
 def _check_declared(op: AnyOp) -> None:
     """Raise an InputError if another op has replaced this one: sessions would run that op instead."""
-    current = op_registry.versions(op.domain, op.name).get(op.version) or extensions_decorators.adopted_ops().get(
-        (op.domain, op.name)
-    )
+    current = op_versions(op.domain, op.name).get(op.version) or adopted_ops().get((op.domain, op.name))
     if current is not op:
         now = f"was replaced by the op at {current.location}" if isinstance(current, Op) else "is no longer declared"
         raise InputError(f"{op.signature}, declared at {op.location}, {now}; pass an op that is declared")

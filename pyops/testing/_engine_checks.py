@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .._core.cuda.cuda_arguments import CopyingKernel
+from .._core import CopyingKernel
 from .._support.element_types import STRING, dtype_name, ort_code
 from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
@@ -26,10 +26,10 @@ def make_session(model: onnx.ModelProto, engine: Engine = "native") -> Any:
     if engine == "reference":
         from onnx.reference import ReferenceEvaluator
 
-        from .._core.runtime.reference_ops import reference_ops
+        from .. import reference_ops
 
         return ReferenceEvaluator(model, new_ops=reference_ops(model))
-    from .._core.runtime.inference_session import InferenceSession
+    from .. import InferenceSession
 
     return InferenceSession(model, engine=engine)
 
@@ -65,7 +65,7 @@ def cuda(case: Case) -> str:
         outputs = case.call(wrap=lambda _: kernel)
     case.compare(outputs, case.outputs, "the CUDA kernel gives other outputs")
     try:
-        from .._core.runtime.inference_session import InferenceSession
+        from .. import InferenceSession
 
         with quiet():
             session = InferenceSession(case.sample.model(), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])

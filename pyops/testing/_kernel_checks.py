@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .._core.schema.tensor_specs import RuntimeDim, SymbolicDim, TensorSpec
 from .._machine.compiled.compiled_kernel import CompiledKernel
 from .._support.element_types import STRING, describe, dtype_name
 from ..errors import ShapeInferenceError, UnknownSizeError
+from ..shapes import RuntimeDim, SymbolicDim, TensorSpec
 from . import _variations
 from ._case import Case, NotRun, Variation, check_after, copies, quiet, spell_error
 

@@ -10,16 +10,13 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from .._core.ops.op import AnyOp
-from .._core.schema import call_validation
-from .._core.schema.attribute import AttributeKind
-from .._core.schema.signature import Input, Output
-from .._core.schema.tensor_specs import TensorSpec
+from .._core import AnyOp, AttributeKind, Input, Output, output_dtypes, split_arguments
 from .._onnx.op_schemas import attribute_proto
 from .._support.builtin_operators import ONNX_DOMAIN
 from .._support.element_types import describe, element_type
 from .._tolerances import Outputs
 from ..errors import InputError
+from ..shapes import TensorSpec
 
 # The opset of ONNX's own domain and its IR version; older ones lack element types.
 _OPSET = 23
@@ -79,7 +76,7 @@ class Sample:
     """
 
     def __init__(self, op: AnyOp, /, *inputs: Any, **attributes: Any) -> None:
-        arrays, converted = call_validation.split_arguments(op.signature, inputs, attributes)
+        arrays, converted = split_arguments(op.signature, inputs, attributes)
         self.op = op
         self.inputs = tuple(arrays)
         # Converting has consumed an iterator.
@@ -161,7 +158,7 @@ class Sample:
         signature = self.op.signature
         if self.returned is None:
             dtypes = [None if array is None else array.dtype for array in self.inputs]
-            declared = call_validation.output_dtypes(signature, dtypes)
+            declared = output_dtypes(signature, dtypes)
             known = [TensorSpec((), dtype) for dtype in declared if dtype is not None]
             if not signature.outputs[-1].variadic and len(known) == len(declared):
                 return known
@@ -182,9 +179,7 @@ class Sample:
 def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
     """Convert expected outputs to arrays of the declared dtypes; see `Sample.with_expected`."""
     signature = sample.op.signature
-    dtypes = call_validation.output_dtypes(
-        signature, [None if array is None else array.dtype for array in sample.inputs]
-    )
+    dtypes = output_dtypes(signature, [None if array is None else array.dtype for array in sample.inputs])
     if not signature.has_outputs(len(outputs)):
         names = ", ".join(f"*{item.name}" if item.variadic else item.name for item in signature.outputs)
         given = f"({names})" if signature.returns_tuple else names

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from .._core.ops.op import run_kernel
+from .._core import run_kernel
 from .._machine.compiled.compiled_kernel import CompiledKernel
 from .._tolerances import Outputs
 from . import _variations

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._core.ops.op import AnyOp
-from .._core.schema.attribute import Attribute, AttributeKind
-from .._core.schema.signature import Input
+from .._core import AnyOp, Attribute, AttributeKind, Input
 from .._support.element_types import STRING, DType
 from ..errors import InputError, MissingDependencyError
 from ._case import NO_HYPOTHESIS

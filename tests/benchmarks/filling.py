@@ -12,7 +12,7 @@ import onnx
 import onnxruntime
 
 import pyops
-from pyops._core.models.model import load
+from pyops._core.models.model import load_model
 from pyops._filling.filling import fill
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -107,7 +107,7 @@ def main() -> None:
     print("| operator | type | by | ms | type | ms | ratio |\n|---|---|---|---|---|---|---|")
     for name, attributes, shapes, dtype, other in ROWS:
         made = model(name, attributes, shapes, dtype)
-        by = fill(load(made), {}).nodes[0].by
+        by = fill(load_model(made), {}).nodes[0].by
         time_of = best(pyops.InferenceSession(made, options, fill_missing=True), values(shapes, dtype))
         lacking_nothing = pyops.InferenceSession(model(name, attributes, shapes, other), options)
         plain = best(lacking_nothing, values(shapes, other))

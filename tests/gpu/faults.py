@@ -113,7 +113,7 @@ GIVEN_STREAM = "test_everything_runs_on_the_stream_that_the_user_gave"
 @fault(OUT, RETURNED)
 def kernels_on_the_default_stream(patch: pytest.MonkeyPatch) -> None:
 
-    patch.setattr(devices, "stream", lambda cupy, pointer: cupy.cuda.Stream.null)
+    patch.setattr(devices, "cupy_stream", lambda cupy, pointer: cupy.cuda.Stream.null)
 
 
 @fault(GIVEN_STREAM)
@@ -124,7 +124,7 @@ def kernels_on_a_stream_of_their_own(patch: pytest.MonkeyPatch) -> None:
     def stream(cupy: Any, pointer: int) -> Any:
         return made.setdefault(pointer, cupy.cuda.Stream(non_blocking=True))
 
-    patch.setattr(devices, "stream", stream)
+    patch.setattr(devices, "cupy_stream", stream)
 
 
 @fault(OUT)
@@ -250,7 +250,7 @@ def inputs_copied(patch: pytest.MonkeyPatch) -> None:
 
 @fault(RETURNED)
 def results_not_copied(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(devices, "copyto", lambda *_: None)
+    patch.setattr(devices, "copy_to_cupy", lambda *_: None)
 
 
 @fault(RETURNED)

@@ -177,4 +177,4 @@ class CudaWorkspace(Workspace):
         """Copy a CuPy array into the output at `index` on the device, ordered by the current stream."""
         output = self.output(context, index, array.shape, array.dtype)
         if output is not None:
-            devices.copyto(self._arena.cupy, output, array)
+            devices.copy_to_cupy(self._arena.cupy, output, array)

@@ -131,7 +131,7 @@ class CudaNode(KernelNode):
     def _call(self, context: c_void_p, workspace: Any, passed: list[Any], learn: Learn | None) -> None:
         """Run the kernel and fill the outputs; work that the kernel queued may still be running on return."""
         address = self._api.get(c_void_p, self._api.KernelContext_GetGPUComputeStream, context)
-        stream, cuda = devices.stream(self._cupy, address or 0), self._cupy.cuda
+        stream, cuda = devices.cupy_stream(self._cupy, address or 0), self._cupy.cuda
         try:
             # A new Device object for each call: some CuPy versions store the previous device in it, which is not
             # thread-safe.

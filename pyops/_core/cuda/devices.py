@@ -129,7 +129,7 @@ class _ForeignStream:
         return 0, self._pointer
 
 
-def stream(cupy: Any, pointer: int) -> Any:
+def cupy_stream(cupy: Any, pointer: int) -> Any:
     """Return CuPy's object for a ``cudaStream_t`` that another library owns; 0 is CUDA's default stream."""
     if not pointer:
         return cupy.cuda.Stream.null
@@ -157,7 +157,7 @@ def copy(array: Any) -> Any:
     return _through_bits(methodcaller("copy"), array)
 
 
-def copyto(cupy: Any, target: Any, array: Any) -> None:
+def copy_to_cupy(cupy: Any, target: Any, array: Any) -> None:
     """Copy a CuPy array into `target`, which has the same shape and dtype."""
     cupy.copyto(_bits(target), _bits(array))
 

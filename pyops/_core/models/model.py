@@ -237,7 +237,7 @@ def _text(text: str | bytes) -> str:
     return text
 
 
-def load(source: Any) -> Model:
+def load_model(source: Any) -> Model:
     """Load a model from a path, bytes, an ``onnx.ModelProto`` or torch's ``ONNXProgram``.
 
     A `Model` is returned as it is.

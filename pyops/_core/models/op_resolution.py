@@ -19,7 +19,7 @@ IMPORT_IT = "import the module that declares it before creating the session"
 FILL_IT = "fill_missing=True"
 
 
-def import_plugins(model: Model, in_libraries: Collection[Key] = ()) -> None:
+def import_plugins_of(model: Model, in_libraries: Collection[Key] = ()) -> None:
     """Import the installed plug-ins for the domains of undeclared ops in the model.
 
     Parameters
@@ -33,8 +33,8 @@ def import_plugins(model: Model, in_libraries: Collection[Key] = ()) -> None:
         A plug-in is broken.
     """
     known = model.functions() | set(in_libraries)
-    undeclared = {key for key, opset in model.uses if op_registry.find(*key, opset) is None} - known
-    plugins.import_for(domain for domain, name in undeclared if not is_builtin(domain, name))
+    undeclared = {key for key, opset in model.uses if op_registry.find_op(*key, opset) is None} - known
+    plugins.import_plugins_for(domain for domain, name in undeclared if not is_builtin(domain, name))
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Resolution:
     problems: list[str] = field(default_factory=list)
 
 
-def resolve(
+def resolve_ops(
     model: Model,
     adopted: Mapping[Key, AnyOp | DeclarationError],
     shared: set[str] | None = None,
@@ -73,14 +73,14 @@ def resolve(
     """
     result = Resolution()
     functions = model.functions()
-    ours = op_registry.domains() - (taken_domains() if shared is None else shared) - DOMAINS
+    ours = op_registry.op_domains() - (taken_domains() if shared is None else shared) - DOMAINS
     missing: dict[str, int] = {}
     opsets: dict[Key, int] = {}
     for (key, opset), nodes in model.uses.items():
         # A function that has the name of a declared op is what the op is without pyops.
-        if key in in_libraries or (key in functions and op_registry.find(*key, opset) is None):
+        if key in in_libraries or (key in functions and op_registry.find_op(*key, opset) is None):
             continue
-        op = op_registry.find(*key, opset) or adopted.get(key)
+        op = op_registry.find_op(*key, opset) or adopted.get(key)
         if isinstance(op, DeclarationError):
             result.problems += [str(op)] * len(nodes)
         elif op is not None:
@@ -110,7 +110,7 @@ def _describe_mixed(op: AnyOp, opset: int, other: AnyOp, other_opset: int) -> st
 def describe_missing(domain: str, name: str, opset: int) -> str:
     """Return the message for an undeclared operator, with the most likely reason or the most similar name."""
     wanted = f"{domain}::{name}"
-    versions = sorted(op_registry.versions(domain, name))
+    versions = sorted(op_registry.op_versions(domain, name))
     if versions:
         return (
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "

@@ -153,6 +153,6 @@ def onnx_op(*args: Any, **kwargs: Any) -> Callable[[Callable[P, R]], Op[P, R]]:
                 f"{signature.qualified_name} is a built-in operator of ONNX Runtime; to replace it, write "
                 f'@onnx_op("{signature.qualified_name}", override=True)'
             )
-        return cast("Op[P, R]", op_registry.declare(Op(signature, kernel_function, device_types, host_inputs)))
+        return cast("Op[P, R]", op_registry.declare_op(Op(signature, kernel_function, device_types, host_inputs)))
 
     return declare

@@ -194,7 +194,7 @@ class Op(Generic[P, R]):
         """
         arrays, named = call_validation.split_arguments(self.signature, inputs, attributes)
         device_type = "cuda" if any(map(is_cupy, arrays)) else "cpu"
-        outputs = compute(self, arrays, named, device_type)
+        outputs = compute_op(self, arrays, named, device_type)
         return cast("R", outputs if self.signature.returns_tuple else outputs[0])
 
     def register_kernel(
@@ -458,7 +458,7 @@ class Op(Generic[P, R]):
 AnyOp = Op[..., Any]
 
 
-def compute(
+def compute_op(
     op: AnyOp,
     arrays: Sequence[Any],
     attributes: Mapping[str, Any],

@@ -146,7 +146,7 @@ def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
 def _arriving(signature: Signature, python: list[int]) -> AnyOp:
     """Return the op declared with this signature's domain, name and version, or a new one that `_declare` fills."""
     check_python(python, signature.qualified_name)
-    found = op_registry.versions(signature.domain, signature.name).get(signature.version)
+    found = op_registry.op_versions(signature.domain, signature.name).get(signature.version)
     if found is not None and (found.signature == signature or not is_replaceable(found)):
         return found
     op: AnyOp = Op.__new__(Op)
@@ -169,7 +169,7 @@ def _declare(op: AnyOp, state: Mapping[str, Any]) -> None:
     arriving: AnyOp = Op.__new__(Op)
     target = arriving if "kernels" in vars(op) else op
     vars(target).update(body)
-    declared = op_registry.declare(target)
+    declared = op_registry.declare_op(target)
     _arrived[declared] = declared.kernels["cpu"]
     _loaded.pop(declared, None)
 

@@ -20,11 +20,11 @@ _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
 # The list of `collecting`, in the thread that collects.
 _collected: ContextVar[list[AnyOp] | None] = ContextVar("_collected", default=None)
 
-listeners: list[Callable[[AnyOp], None]] = []
+declaration_listeners: list[Callable[[AnyOp], None]] = []
 """Functions called with each op after it has been registered."""
 
 
-def declare(op: AnyOp) -> AnyOp:
+def declare_op(op: AnyOp) -> AnyOp:
     """Register an op, replacing one of the same domain, name and version.
 
     Returns
@@ -57,13 +57,13 @@ def _register(op: AnyOp) -> AnyOp:
             _set_body(current, body_of(op))
             return current
         _ops[op.domain, op.name] = {**versions, op.version: op}
-    for listener in tuple(listeners):
+    for listener in tuple(declaration_listeners):
         listener(op)
     return op
 
 
 @contextlib.contextmanager
-def collecting() -> Iterator[list[AnyOp]]:
+def collecting_ops() -> Iterator[list[AnyOp]]:
     """Collect this thread's declarations in the list that the context manager yields, without registering them."""
     ops: list[AnyOp] = []
     token = _collected.set(ops)
@@ -75,10 +75,10 @@ def collecting() -> Iterator[list[AnyOp]]:
 
 def declare_new(ops: Iterable[AnyOp]) -> None:
     """Register the ops whose domain, name and version are not declared yet."""
-    declared = all_versions()
+    declared = all_op_versions()
     for op in ops:
         if op.version not in declared.get((op.domain, op.name), {}):
-            declare(op)
+            declare_op(op)
 
 
 def body_of(op: AnyOp) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def _restore(
             if kept:
                 _ops[key] = kept | _ops.get(key, {})
     for op in restored:
-        for listener in tuple(listeners):
+        for listener in tuple(declaration_listeners):
             listener(op)
 
 
@@ -155,7 +155,7 @@ def isolated_declarations() -> Iterator[None]:
         _restore(before, modules)
 
 
-def versions(domain: str, name: str) -> dict[int, AnyOp]:
+def op_versions(domain: str, name: str) -> dict[int, AnyOp]:
     """Return the ops declared for an operator, by version; empty if there are none.
 
     Asks the domain's provider, and registers the op that it returns.
@@ -166,9 +166,9 @@ def versions(domain: str, name: str) -> dict[int, AnyOp]:
     return dict(_ops.get((domain, name), {}))
 
 
-def find(domain: str, name: str, opset: int) -> AnyOp | None:
+def find_op(domain: str, name: str, opset: int) -> AnyOp | None:
     """Return the op for a model that imports version `opset` of the domain, or None; see `choose`."""
-    return choose(versions(domain, name), opset)
+    return choose(op_versions(domain, name), opset)
 
 
 def choose(versions: Mapping[int, AnyOp], opset: int) -> AnyOp | None:
@@ -176,7 +176,7 @@ def choose(versions: Mapping[int, AnyOp], opset: int) -> AnyOp | None:
     return max((op for op in versions.values() if op.version <= opset), key=lambda op: op.version, default=None)
 
 
-def all_versions() -> dict[tuple[str, str], dict[int, AnyOp]]:
+def all_op_versions() -> dict[tuple[str, str], dict[int, AnyOp]]:
     """Return every registered op: (domain, name) to version to op."""
     with _lock:
         return dict(_ops)
@@ -188,7 +188,7 @@ def latest() -> list[AnyOp]:
         return [max(versions.values(), key=lambda op: op.version) for versions in _ops.values()]
 
 
-def domains() -> set[str]:
+def op_domains() -> set[str]:
     """Return the domains of registered ops and of providers."""
     with _lock:
         return {domain for domain, _ in _ops} | providers.keys()

@@ -28,7 +28,7 @@ _importing: set[str] = set()  # modules
 _lock = RLock()
 
 
-def import_for(domains: Iterable[str]) -> None:
+def import_plugins_for(domains: Iterable[str]) -> None:
     """Import the plug-ins that provide one of these domains.
 
     Raises
@@ -37,13 +37,13 @@ def import_for(domains: Iterable[str]) -> None:
         A plug-in is broken, or ``PYOPS_PLUGINS`` is neither 0 nor 1.
     """
     wanted = set(domains)
-    if wanted and is_enabled():
-        for _, plugin in not_imported():
+    if wanted and are_plugins_enabled():
+        for _, plugin in waiting_plugins():
             if plugin.name in wanted:
                 _import(plugin)
 
 
-def import_all() -> None:
+def import_all_plugins() -> None:
     """Import every plug-in, for use when it is not known which of them a model will need.
 
     Raises
@@ -56,14 +56,14 @@ def import_all() -> None:
     PluginWarning
         A plug-in is broken.
     """
-    for _, plugin in not_imported() if is_enabled() else ():
+    for _, plugin in waiting_plugins() if are_plugins_enabled() else ():
         try:
             _import(plugin)
         except PluginError as error:
             warn(str(error), PluginWarning)
 
 
-def not_imported() -> list[tuple[str, EntryPoint]]:
+def waiting_plugins() -> list[tuple[str, EntryPoint]]:
     """Return the installed plug-ins that have not been imported yet, each after its package, and sorted by package."""
     found = [(package(plugin), plugin) for plugin in set(installed_plugins()) - _imported]
     return sorted(found, key=lambda item: (item[0].lower(), item[1].name))
@@ -71,11 +71,11 @@ def not_imported() -> list[tuple[str, EntryPoint]]:
 
 def disabled_package(domain: str) -> str | None:
     """Return the installed package that provides a domain, if plug-ins are disabled; None otherwise."""
-    found = [] if is_enabled() else [package for package, plugin in not_imported() if plugin.name == domain]
+    found = [] if are_plugins_enabled() else [package for package, plugin in waiting_plugins() if plugin.name == domain]
     return found[0] if found else None
 
 
-def is_enabled() -> bool:
+def are_plugins_enabled() -> bool:
     """Return whether plug-ins may be imported.
 
     Raises
@@ -110,7 +110,7 @@ def _import(plugin: EntryPoint) -> None:
         finally:
             _importing.remove(plugin.module)
         adopted = {domain for domain, _ in extensions_decorators.adopted_ops()}
-        if plugin.name not in op_registry.domains() | adopted | {op.domain for op in ops}:
+        if plugin.name not in op_registry.op_domains() | adopted | {op.domain for op in ops}:
             raise PluginError(f"{provides}, but {plugin.value} declares none of that domain; {fix}")
         # Users who develop an installed op have already declared their own version of it.
         op_registry.declare_new(ops)
@@ -120,7 +120,7 @@ def _import(plugin: EntryPoint) -> None:
 def _load(plugin: EntryPoint) -> list[AnyOp]:
     """Import the module of a plug-in; return the ops that it declares, not registered yet."""
     modules = set(sys.modules)
-    with op_registry.collecting() as ops:
+    with op_registry.collecting_ops() as ops:
         try:
             plugin.load()
         except BaseException:  # an interrupt, too

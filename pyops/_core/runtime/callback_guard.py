@@ -134,7 +134,7 @@ exec(_SERVE.format(levels=indent(_nested(_LEVELS), " " * 4)), _names)
 _serve: Callable[..., Generator[Any, Any, None]] = _names["_serve"]
 
 
-class Guard:
+class CallbackGuard:
     """A callback that returns its target's result, or a value for an exception.
 
     Parameters

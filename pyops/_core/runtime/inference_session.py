@@ -141,7 +141,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
         """Load a model and create its session; see the class for the parameters."""
         _check_keywords(fill_missing, kwargs)
         cuda_provider.check_available(providers)
-        source = model.load(path_or_bytes)
+        source = model.load_model(path_or_bytes)
         given = kwargs | {"fill_missing": True} if fill_missing else kwargs
         origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, given)
         options, engine = session_options(sess_options), choose(engine)
@@ -443,13 +443,13 @@ def _hosting(
         The model does not match the declared ops.
     """
     if source.proto is None:
-        plugins.import_all()
-    in_libraries = library_ops(options, op_registry.domains() | {domain for domain, _ in source.imports()})
-    op_resolution.import_plugins(source, in_libraries)
+        plugins.import_all_plugins()
+    in_libraries = library_ops(options, op_registry.op_domains() | {domain for domain, _ in source.imports()})
+    op_resolution.import_plugins_of(source, in_libraries)
     adopted, taken = extensions_decorators.adopted_ops(), extensions_decorators.taken_domains()
     if taken:
         taken |= satellite("extensions").sizes.keys()
-    resolved = op_resolution.resolve(source, adopted, taken, in_libraries)
+    resolved = op_resolution.resolve_ops(source, adopted, taken, in_libraries)
     if resolved.problems:
         raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
     if engine == "extensions":
@@ -526,9 +526,9 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     if choose(engine) == "extensions":
         satellite("extensions").register(options)
         return options
-    plugins.import_all()
+    plugins.import_all_plugins()
     ops = op_registry.latest()
-    in_libraries = library_ops(options, op_registry.domains())
+    in_libraries = library_ops(options, op_registry.op_domains())
     ops = [op for op in ops if (op.domain, op.name) not in in_libraries]
     beside = [op for op in ops if op.domain in {domain for domain, _ in in_libraries}]
     ops = [op for op in ops if op not in beside]

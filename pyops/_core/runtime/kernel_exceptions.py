@@ -29,7 +29,7 @@ _last = _Last()
 _last_anywhere: BaseException | None = None
 
 
-def remember(error: BaseException) -> None:
+def remember_exception(error: BaseException) -> None:
     """Record an exception for `last_exception`, with its traceback cut to begin in the kernel."""
     BaseException.with_traceback(error, _from_kernel(error.__traceback__))  # not a method that the exception defines
     global _last_anywhere
@@ -68,7 +68,7 @@ def take(message: str) -> BaseException | None:
     taken = [stored.pop(int(number), None) for number in _MARK.findall(message)]
     for error in taken:
         if error is not None:
-            remember(error)
+            remember_exception(error)
             return error
     return None
 

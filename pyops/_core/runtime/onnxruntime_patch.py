@@ -104,12 +104,12 @@ def _restore() -> None:
 def _model_with_ops(source: Any, options: Any) -> Model | None:
     """Return the model if it has, or may have, nodes of declared ops; otherwise None."""
     try:
-        loaded = model.load(source)
+        loaded = model.load_model(source)
     except Exception:  # ONNX Runtime reports what is wrong with it
         return None
-    domains = op_registry.domains() | {domain for domain, _ in loaded.imports()}
-    op_resolution.import_plugins(loaded, library_ops(options, domains))
+    domains = op_registry.op_domains() | {domain for domain, _ in loaded.imports()}
+    op_resolution.import_plugins_of(loaded, library_ops(options, domains))
     adopted = extensions_decorators.adopted_ops()
     if loaded.proto is None:
         return loaded if op_registry.latest() else None
-    return loaded if any(op_registry.versions(*key) or key in adopted for key, _ in loaded.uses) else None
+    return loaded if any(op_registry.op_versions(*key) or key in adopted for key, _ in loaded.uses) else None

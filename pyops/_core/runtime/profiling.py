@@ -83,7 +83,7 @@ class NodeProfile:
         return timed
 
 
-class Nodes(Generic[Key]):
+class SessionNodes(Generic[Key]):
     """The nodes of one session.
 
     Parameters
@@ -201,7 +201,7 @@ def profile(session: onnxruntime.InferenceSession) -> AbstractContextManager[Pro
     >>> [(node.op.name, node.calls) for node in profile.nodes]
     [('Twice', 1)]
     """
-    nodes: Nodes[Any] | None = getattr(session, "_nodes", None)
+    nodes: SessionNodes[Any] | None = getattr(session, "_nodes", None)
     if nodes is None:
         raise PyopsError(
             f"expected a pyops.InferenceSession, got {type(session).__qualname__}; call pyops.patch_onnxruntime() "

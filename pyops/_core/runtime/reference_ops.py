@@ -12,7 +12,7 @@ from ...errors import ModelError, add_note
 from ..models import model, op_resolution
 from ..ops import extensions_decorators, op_registry, plugins
 from ..ops.node_state import States
-from ..ops.op import AnyOp, Op, compute
+from ..ops.op import AnyOp, Op, compute_op
 from ..schema import call_validation
 from ..schema.node_validation import describe_node, find_mismatch, linked_attributes, read_attributes
 
@@ -60,11 +60,11 @@ def reference_ops(source: model.ModelSource | None = None) -> list[type[OpRun]]:
     [array([3.], dtype=float32)]
     """
     if source is None:
-        plugins.import_all()
+        plugins.import_all_plugins()
     else:
-        op_resolution.import_plugins(model.load(source))
+        op_resolution.import_plugins_of(model.load_model(source))
     found = {key: {op.version: op} for key, op in extensions_decorators.adopted_ops().items() if isinstance(op, Op)}
-    return [_node_class(*key, versions) for key, versions in (found | op_registry.all_versions()).items()]
+    return [_node_class(*key, versions) for key, versions in (found | op_registry.all_op_versions()).items()]
 
 
 def _node_class(domain: str, name: str, versions: dict[int, AnyOp]) -> type[OpRun]:
@@ -124,7 +124,7 @@ class ReferenceNode(OpRun):
         signature, count = self._op.signature, len(self.onnx_node.output)
         try:
             given, attributes = call_validation.split_arguments(signature, arrays, self._attributes(linked))
-            outputs = compute(self._op, given, attributes, state=self._states)
+            outputs = compute_op(self._op, given, attributes, state=self._states)
             if len(outputs) != max(count, len(signature.outputs) - signature.outputs[-1].variadic):
                 raise call_validation.output_count_error(signature, outputs, count)
         except BaseException as error:  # interrupts get the note, too

@@ -142,7 +142,7 @@ def _describe_options(options: Any) -> dict[str, Any]:
 
 def _check_nothing_lost(origin: Origin, session: Any) -> None:
     """Raise if the session options are known to have something that cannot be read from them."""
-    source = model.load(origin.source)
+    source = model.load_model(origin.source)
     hosted = {(op.domain, op.name) for op in origin.ops} | source.functions()
     foreign = {key for key, _ in source.uses} - hosted
     libraries = sorted("::".join(key) for key in foreign if key[0] not in DOMAINS)
@@ -221,7 +221,9 @@ def _declare(described: dict[str, Any], python: list[int]) -> AnyOp:
             raise PickleError(
                 f"{domain}::{name} is declared by the module {module!r}, which this process cannot import: {error}"
             ) from error
-    op: Any = op_registry.versions(domain, name).get(version) or extensions_decorators.adopted_ops().get((domain, name))
+    op: Any = op_registry.op_versions(domain, name).get(version) or extensions_decorators.adopted_ops().get(
+        (domain, name)
+    )
     if value is not None and (op is None or is_replaceable(op)):
         return load(value, op)
     if not isinstance(op, Op):

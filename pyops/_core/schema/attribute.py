@@ -83,7 +83,7 @@ class Attribute:
         if self.required:
             return f"{self.name}: {self.spelling}"
         optional = " | None" if self.default is None else ""
-        return f"{self.name}: {self.spelling}{optional} = {spell_value(self.default)}"
+        return f"{self.name}: {self.spelling}{optional} = {format_value(self.default)}"
 
     def convert(self, value: Any) -> Any:
         """Convert `value` to what every engine passes to the kernel.
@@ -170,10 +170,10 @@ def tensor_key(tensor: np.ndarray[Any, Any]) -> str:
     return f"{tensor.dtype}{tensor.shape} {hashlib.sha256(data).hexdigest()}"
 
 
-def spell_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as a declaration would have it."""
     if isinstance(value, (list, tuple)):
-        text = ", ".join(map(spell_value, value))
+        text = ", ".join(map(format_value, value))
         return f"[{text}]" if isinstance(value, list) else f"({text},)" if len(value) == 1 else f"({text})"
     # np.float32 prints the shortest digits that identify it: 0.1, where the float prints 0.10000000149011612.
     return str(np.float32(value)) if isinstance(value, float) else repr(value)

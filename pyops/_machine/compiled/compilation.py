@@ -14,7 +14,7 @@ from numba import types
 from numba.core.ccallback import CFunc
 from numba.core.registry import cpu_target
 
-from ..._core.schema.signature import Signature
+from ..._core import Signature
 from ..._support.annotations import signature_of
 from ..._support.element_types import DType
 from ...errors import CompileError

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._core.schema import call_validation
-from ..._core.schema.signature import Input, Output, Signature
-from ..._core.schema.type_hints import named_tuple_of
+from ..._core import Input, Output, Signature, named_tuple_of, output_dtypes, split_arguments
 from ..._support.element_types import DType, dtype_name
 from ..._support.locks import RLock
 from ...errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError, warn
@@ -94,9 +92,7 @@ class CompiledKernel:
 
     def output_dtypes(self, inputs: Sequence[Any]) -> tuple[DType, ...]:
         """Return the dtype of each declared output, for arrays (None: absent) as inputs."""
-        dtypes = call_validation.output_dtypes(
-            self.signature, [None if array is None else array.dtype for array in inputs]
-        )
+        dtypes = output_dtypes(self.signature, [None if array is None else array.dtype for array in inputs])
         return tuple(dtype for dtype in dtypes if dtype is not None)
 
     def lacking(self, dtypes: Sequence[DType | None], attributes: Mapping[str, Any]) -> str | None:
@@ -238,7 +234,7 @@ def compile_kernel(
     name = signature.qualified_name
     if not isinstance(kernel, CompiledKernel):
         raise DeclarationError(f'{name} has no kernel to compile; declare it with @onnx_op("{name}", compile=True)')
-    arrays, values = call_validation.split_arguments(signature, inputs, attributes)
+    arrays, values = split_arguments(signature, inputs, attributes)
     dtypes = kernel.output_dtypes(arrays)
     if kernel._compile_call(arrays, values, dtypes, None):
         shapes = None if output_shapes is None else output_shapes(arrays, values)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.schema.signature import Signature
+from ..._core import Signature
 from ..._support.element_types import DType
 from ...errors import DeclarationError
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.runtime.callback_guard import signals_deferred
+from ..._core import signals_deferred
 from ...errors import EngineError
 from . import direct_call, llvm_code
 

@@ -14,8 +14,8 @@ try:
 except ImportError as error:
     raise MissingDependencyError(f'{error}; building needs numba: pip install "onnx-pyops[compiled]"') from error
 
-from ..._core.ops.op import AnyOp, Op
-from ..._core.schema.attribute import AttributeKind
+from ... import Op
+from ..._core import AnyOp, AttributeKind
 from ..._support.element_types import dtype_name
 from ..._support.progress import progress, track
 from ..compiled.compiled_kernel import CompiledKernel

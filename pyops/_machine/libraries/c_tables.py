@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._core.ops.op import AnyOp
-from ..._core.schema.attribute import Attribute, AttributeKind
-from ..._core.schema.signature import Signature, TypeParameter
+from ..._core import AnyOp, Attribute, AttributeKind, Signature, TypeParameter
 from ..._support.element_types import DType, dtype_name, ort_code
 from ...errors import CompileError
 from ..compiled.specialization import AttributeWords, as_arguments

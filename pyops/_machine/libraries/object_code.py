@@ -19,7 +19,7 @@ from numba import types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 
-from ..._core.ops.op import AnyOp
+from ..._core import AnyOp
 from ...errors import CompileError
 from ..compiled import callback_source
 from ..compiled.compilation import CallableKernel, define

@@ -19,9 +19,9 @@ from numba.extending import (
 )
 from numba.np.numpy_support import as_dtype
 
-from ..._core.ops.op import AnyOp
-from ..._core.schema.tensor_specs import RuntimeDim, TensorSpec, broadcast, new_dim
+from ..._core import AnyOp
 from ...errors import CompileError
+from ...shapes import RuntimeDim, TensorSpec, broadcast, new_dim
 from ..compiled.callback_source import CODE_NAMES, spell_tuple
 from ..compiled.compilation import define, make_dispatcher, positional, spell_arguments
 from ..compiled.intrinsics import INNER, for_compiled_code, overload

@@ -11,11 +11,7 @@ import numpy as np
 import onnx
 from onnx.shape_inference import InferenceError
 
-from ..._core.models.model import key_of
-from ..._core.ops.op import AnyOp
-from ..._core.schema.attribute import Attribute, AttributeKind
-from ..._core.schema.node_validation import read_attributes
-from ..._core.schema.signature import Signature, TypeParameter
+from ..._core import AnyOp, Attribute, AttributeKind, Signature, TypeParameter, key_of, read_attributes
 from ..._onnx.op_schemas import inference_function
 from ..._onnx.type_inference import infer_types
 from ..._support.element_types import DType, dtype_name, from_onnx

@@ -203,7 +203,7 @@ def test_an_invalid_node_is_not_filled(node: str, message: str) -> None:
 
 
 def test_a_model_that_lacks_nothing_stays_as_it_is() -> None:
-    model = pyops._core.models.model.load(parsed("main (float[n] x) => (float[n] y) { y = Add(x, x) }"))
+    model = pyops._core.models.model.load_model(parsed("main (float[n] x) => (float[n] y) { y = Add(x, x) }"))
     assert filling.fill(model, {}).model is model
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -347,7 +347,7 @@ def test_nodes_of_unknown_types_are_named() -> None:
     text = "main (float[n] x) => (float[n] y) { z = fill.Foreign(x) y = Relu(z) }"
     model = parsed(text)
     model.graph.node[1].name = "after"
-    found = filling.fill(pyops._core.models.model.load(model), {})
+    found = filling.fill(pyops._core.models.model.load_model(model), {})
     assert found.untyped == ["after"]
     assert "unknown types: 'after'" in found.message
 
@@ -405,7 +405,7 @@ NEWEST = '<ir_version: 10, opset_import: ["": 28]>'
 def test_versions_that_nobody_has_are_not_tried_one_by_one() -> None:
     model = parsed(DETERMINANT)
     model.ir_version, model.opset_import[0].version = 2**31 - 1, 2**40
-    found = filling.fill(pyops._core.models.model.load(model), {})
+    found = filling.fill(pyops._core.models.model.load_model(model), {})
     assert [node.by for node in found.nodes] == [filling.BY_REFERENCE]
     assert found.model.proto.ir_version == newest_ir_version(100)
     assert found.model.proto.opset_import[0].version == newest_opset(100)
@@ -427,6 +427,6 @@ def test_versions_that_nobody_has_are_not_tried_one_by_one() -> None:
 )
 def test_an_opset_that_onnxruntime_does_not_know(text: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filling, "newest_opset", lambda wanted: min(wanted, 26))
-    found = filling.fill(pyops._core.models.model.load(parsed(text.replace("'", '"'), NEWEST)), {})
+    found = filling.fill(pyops._core.models.model.load_model(parsed(text.replace("'", '"'), NEWEST)), {})
     assert {entry.version for entry in found.model.proto.opset_import if not entry.domain} == {26}
     assert [node.by for node in found.nodes] == [by] * bool(by)

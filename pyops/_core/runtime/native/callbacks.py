@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ...._support.locks import RLock
 from .. import kernel_exceptions
-from ..callback_guard import Guard, packing, signals_deferred
+from ..callback_guard import CallbackGuard, packing, signals_deferred
 from .c_api import PROTOTYPES, api_from_table, load
 from .kernel_node import KernelNode
 from .node_info import infer_output_shapes
@@ -60,9 +60,9 @@ class NativeEngine:
         self._thread = _ThisThread()
         computes = self.computes
         reporter = _Reporter(lambda call: type(computes.get(call.first)) is not _InPlainSession)
-        self.compute_guard = Guard(lambda call: computes[call.first](call.second), reporter)
-        infer_guard = Guard(self._infer_output_shapes, self._thread)
-        create_guard = Guard(self._create_kernel, _Reporter(lambda _: self._thread.depth > 0))
+        self.compute_guard = CallbackGuard(lambda call: computes[call.first](call.second), reporter)
+        infer_guard = CallbackGuard(self._infer_output_shapes, self._thread)
+        create_guard = CallbackGuard(self._create_kernel, _Reporter(lambda _: self._thread.depth > 0))
         self._creation_guards = infer_guard, create_guard
         functions: dict[str, Any] = {
             # A bound method of dict is C code, so no exception can be raised in this callback either.
@@ -151,7 +151,7 @@ class _Reporter:
     def report(self, error: BaseException, call: Any) -> int | None:
         if call is not None and self._is_raised(call):
             return None
-        kernel_exceptions.remember(error)
+        kernel_exceptions.remember_exception(error)
         with signals_deferred():  # traceback takes an exception that comes meanwhile for a failure of __str__
             message = kernel_exceptions.describe(error)
         if call is None:  # and so the session

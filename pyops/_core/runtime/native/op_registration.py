@@ -30,7 +30,7 @@ from ...satellites import satellite
 from ...schema.signature import Input, Output, Signature, TypeParameter
 from .. import kernel_exceptions
 from ..callback_guard import signals_deferred
-from ..profiling import Nodes
+from ..profiling import SessionNodes
 from .c_api import Api, api_from_table, load
 from .callbacks import arm as arm
 from .callbacks import engine
@@ -197,7 +197,7 @@ class SessionHost:
         self.model = source.hosted(hosts)
         self._options, self._hosts = options, list(hosts.values())
         self._created = _Created()
-        self.nodes: Nodes[int] = Nodes(engine.computes, self._created)
+        self.nodes: SessionNodes[int] = SessionNodes(engine.computes, self._created)
         if source.proto is None:  # ORT format: its nodes, and how they were renamed, are unknown
             hosted = (host for op in op_registry.latest() for host in all_hosts(op))
             self._hosts = [host for host in hosted if host.domain not in taken]
@@ -208,7 +208,7 @@ class SessionHost:
         engine.create(_registration(self._options).items(self._hosts), self._created.nodes, function)
 
 
-def take_failed(nodes: Nodes[Any]) -> list[BaseException]:
+def take_failed(nodes: SessionNodes[Any]) -> list[BaseException]:
     """Remove and return the `CudaNode.failed` exceptions of a session's CUDA nodes."""
     return [node.failed.pop() for _, node in nodes.living() if isinstance(node, CudaNode) and node.failed]
 

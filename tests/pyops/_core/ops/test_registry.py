@@ -67,7 +67,7 @@ def test_declaring_again_with_another_signature_replaces_the_op_and_leaves_the_o
     old = declare_with(int, 2)
     new = declare_with(float, 3.0)
     assert new is not old
-    assert op_registry.find("tests.registry", "Scale", 1) is new
+    assert op_registry.find_op("tests.registry", "Scale", 1) is new
     assert old(ONE).tolist() == [2]
 
 
@@ -90,20 +90,20 @@ def test_tensor_defaults_are_compared_by_value():
 
 def test_versions_stand_side_by_side():
     one, three = declare(1), declare(3, version=3)
-    assert op_registry.versions("tests.registry", "Scale") == {1: one, 3: three}
+    assert op_registry.op_versions("tests.registry", "Scale") == {1: one, 3: three}
     assert (one(ONE).tolist(), three(ONE).tolist()) == ([1], [3])
 
 
 def test_find_picks_the_highest_version_that_is_not_above_the_opset():
     two, four = declare(2, version=2), declare(4, version=4)
-    found = [op_registry.find("tests.registry", "Scale", opset) for opset in (1, 2, 3, 4, 9)]
+    found = [op_registry.find_op("tests.registry", "Scale", opset) for opset in (1, 2, 3, 4, 9)]
     assert found == [None, two, two, four, four]
 
 
 def test_an_unknown_operator_is_not_found():
     declare(1)
-    assert op_registry.find("tests.registry", "Other", 1) is None
-    assert op_registry.versions("other", "Scale") == {}
+    assert op_registry.find_op("tests.registry", "Other", 1) is None
+    assert op_registry.op_versions("other", "Scale") == {}
 
 
 def test_latest_and_domains_list_what_is_declared():
@@ -111,7 +111,7 @@ def test_latest_and_domains_list_what_is_declared():
     newest = declare(2, version=2)
     assert newest in op_registry.latest()
     assert [op.version for op in op_registry.latest() if op.name == "Scale" and op.domain == "tests.registry"] == [2]
-    assert "tests.registry" in op_registry.domains()
+    assert "tests.registry" in op_registry.op_domains()
 
 
 def test_an_op_of_a_module_is_pickled_by_its_name(tmp_path, monkeypatch):
@@ -186,7 +186,7 @@ def test_where_warnings_are_errors_it_does_not_take_the_op_over(folder):
     first = import_declaring(folder, "first_ops")
     with pytest.raises(RedeclarationWarning):
         import_declaring(folder, "second_ops", factor=2)
-    assert op_registry.find("taken", "Norm", 1) is first
+    assert op_registry.find_op("taken", "Norm", 1) is first
     assert first(ONE).tolist() == [1]
 
 
@@ -208,7 +208,7 @@ def test_a_function_of_another_version_or_of_ops_that_are_gone_takes_nothing_ove
         def other(x: F32) -> F32:
             return x
 
-    assert op_registry.find("taken", "Norm", 1) is not first
+    assert op_registry.find_op("taken", "Norm", 1) is not first
     import_declaring(folder, "second_ops")
 
 

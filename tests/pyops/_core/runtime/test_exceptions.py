@@ -80,7 +80,7 @@ def raised_by(session: onnxruntime.InferenceSession, feed: dict[str, Any] | None
 def session() -> pyops.InferenceSession:
     from pyops._core.ops import op_registry
 
-    op_registry.declare(raise_it)
+    op_registry.declare_op(raise_it)
     return pyops.InferenceSession(chain("tests::Raise"))
 
 

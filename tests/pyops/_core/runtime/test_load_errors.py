@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops._core.models.model import load
+from pyops._core.models.model import load_model
 from pyops._core.models.op_resolution import Resolution
 from pyops._core.runtime.load_errors import explained, explanations
 from pyops._filling.filling import fill
@@ -70,7 +70,7 @@ def test_a_value_whose_type_only_a_function_of_the_model_tells():
 
 def test_an_op_of_a_library_is_not_blamed_for_another_node_of_unknown_type():
     error = RuntimeError("Could not find an implementation for Sinh(9) node with name 'node1'")
-    source = load(chain("refused::Thing", "Sinh"))
+    source = load_model(chain("refused::Thing", "Sinh"))
     text = str(explained(error, source, Resolution(), "native", fill(source, {}), {("refused", "Thing")}))
     assert "this ONNX Runtime has no kernel of Sinh" in text
     assert "unknown types: 'node1'; add these types to the model's value_info" in text

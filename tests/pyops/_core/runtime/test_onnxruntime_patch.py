@@ -152,7 +152,7 @@ def test_keywords_that_onnxruntime_ignores_are_ignored(model):
 @pytest.mark.parametrize("has_library", [False, True])
 def test_a_library_s_ops_need_no_plugin(has_library, monkeypatch):
     asked = set()
-    monkeypatch.setattr(plugins, "import_for", asked.update)
+    monkeypatch.setattr(plugins, "import_plugins_for", asked.update)
     options = onnxruntime.SessionOptions()
     if has_library:
         options.add_session_config_entry(f"{LIBRARY_ENTRY}plugged", "Op")

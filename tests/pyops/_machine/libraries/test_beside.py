@@ -82,7 +82,7 @@ def test_two_libraries_and_pyops_share_a_model(built: Library, tmp_path: Path, e
 def test_a_library_needs_no_declaration_of_its_ops(built: Library) -> None:
     model, domain = PAIRS.model(), pair_sums.domain
     with pyops.testing.isolated_declarations():
-        for version in pyops._core.ops.op_registry.versions(domain, "PairSums"):
+        for version in pyops._core.ops.op_registry.op_versions(domain, "PairSums"):
             del pyops._core.ops.op_registry._ops[domain, "PairSums"][version]
         session = pyops.InferenceSession(model, holding(built[0]))
     assert len(session.run(None, PAIRS.feed)) == 1
