@@ -181,7 +181,7 @@ def examine(libraries: Sequence[Path] = ()) -> Machine:
 
 
 def _import(domain: str) -> str:
-    return f"import pyops._core.ops.plugins as p; p.import_for([{domain!r}]); print('true')"
+    return f"import pyops._core as core; core.import_plugins_for([{domain!r}]); print('true')"
 
 
 def _register(path: Path) -> str:

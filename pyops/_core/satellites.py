@@ -7,12 +7,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from .ops.op import AnyOp
-
     class Provider(Protocol):
         """A module or object that declares a domain's ops on request, because there are too many to declare all."""
 
-        def provide(self, name: str) -> AnyOp:
+        def provide(self, name: str) -> Any:
             """Return the op of this name, not yet declared; raise a ModelError that says why if there is none."""
 
 
@@ -31,8 +29,3 @@ def satellite(part: str) -> Any:
 def register_provider(domain: str, load: Callable[[], Provider]) -> None:
     """Let a provider declare the ops of a domain, unless the domain has one."""
     providers.setdefault(domain, load)
-
-
-def provider(domain: str) -> Provider | None:
-    """Return the provider of a domain, or None if it has none."""
-    return providers[domain]() if domain in providers else None

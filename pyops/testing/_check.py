@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import importlib
 import math
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -127,7 +126,7 @@ def check(
     if generate == 0 and sample.generated and sample.op.samples is not None:
         generate = _engine_checks.SAMPLES
     if generate != 0:
-        importlib.import_module("pyops.testing.strategies")  # which says how to install hypothesis
+        from . import strategies as strategies  # which says how to install hypothesis
     # In a test, pytest would show the lines with a failure.
     with progress("checking", piped="PYTEST_CURRENT_TEST" not in os.environ):
         results = _run(Case(sample, generate, rtol, atol), wanted)
@@ -175,7 +174,8 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
     if op.samples is None:
         samples = [Sample(op, *(_array(item.type.dtypes, shape) for item in inputs), **values) for shape in _SHAPES]
     else:
-        strategies = importlib.import_module("pyops.testing.strategies")
+        from . import strategies
+
         samples = [Sample(op, *one.inputs, **one.attributes | dict(attributes)) for one in strategies.examples(op)]
     refusals = []
     for sample in samples:

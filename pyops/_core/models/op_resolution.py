@@ -116,9 +116,9 @@ def describe_missing(domain: str, name: str, opset: int) -> str:
             f"{wanted} is declared from version {versions[0]} on; the model imports version {opset} of {domain!r}: "
             f"export it with version {versions[0]}, or declare the op with version={opset}"
         )
-    if provider := satellites.provider(domain):
+    if provider := satellites.providers.get(domain):
         try:
-            provider.provide(name)
+            provider().provide(name)
         except ModelError as error:
             return f"{wanted} is not declared: {error}"
     if domain == "aten" or domain.startswith("torch."):

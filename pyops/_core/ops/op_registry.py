@@ -10,7 +10,7 @@ from typing import Any
 
 from ..._support.locks import RLock
 from ...errors import ModelError
-from ..satellites import provider, providers
+from ..satellites import providers
 from . import source_location
 from .op import AnyOp
 
@@ -160,9 +160,9 @@ def op_versions(domain: str, name: str) -> dict[int, AnyOp]:
 
     Asks the domain's provider, and registers the op that it returns.
     """
-    if (domain, name) not in _ops and (source := provider(domain)):
+    if (domain, name) not in _ops and (provider := providers.get(domain)):
         with contextlib.suppress(ModelError):
-            _register(source.provide(name))
+            _register(provider().provide(name))
     return dict(_ops.get((domain, name), {}))
 
 
