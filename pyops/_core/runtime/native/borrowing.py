@@ -31,7 +31,7 @@ _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
 _ARENA = 1  # OrtArenaAllocator
 _SEQUENCE = 2  # ONNX_TYPE_SEQUENCE
 _CONTAINERS = (dict, list, tuple)
-_SESSION = "pyops._core.runtime.inference_session"
+_CALLER = "pyops._core.runtime.inference_session"
 _FEED_DEPTH = 3  # the feed given to session.run, its values, and their attributes
 
 
@@ -184,7 +184,7 @@ class _Tensor:
 def _running_frame() -> FrameType | None:
     """Return the innermost frame in this thread that is not the engine's: the caller of ONNX Runtime, or None."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and (name := str(frame.f_globals.get("__name__"))).startswith("pyops.") and name != _SESSION:
+    while frame is not None and (name := str(frame.f_globals.get("__name__"))).startswith("pyops.") and name != _CALLER:
         frame = frame.f_back
     return frame
 
