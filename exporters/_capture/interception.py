@@ -35,7 +35,7 @@ def intercepted(replacing: bool, tracing: bool = False) -> Iterator[Interception
 
 
 class Interception(TorchFunctionMode):
-    """A mode that annotates every node of a graph with the line of the user's code, for `calls.source_line`.
+    """A mode that annotates every node of a graph with the line of the user's code, for `graph_calls.source_line`.
 
     Parameters
     ----------

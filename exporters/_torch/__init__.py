@@ -1,4 +1,4 @@
-"""Conversion of torch's tensors and schemas to NumPy and ONNX, by torch's public interfaces.
+"""All of torch that may break: tensors and schemas as NumPy's and ONNX's, by torch's public interfaces.
 
-It may import `exporters._torch.private` and pyops.
+What is not public is in `private`.
 """

@@ -50,7 +50,7 @@ class _Binding:
     Attributes
     ----------
     words : numpy.ndarray
-        As `layout` says.
+        As `memory_layout` says.
     entries : dict
         The entries of the shape table by their keys. All are kept: machine code may be reading one whose slot was taken
         over.

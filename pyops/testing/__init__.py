@@ -2,7 +2,7 @@
 
 The modules:
 
-- `_check` collects the checks and runs them, on generated inputs if none are given; `_report` holds their results.
+- `_check` collects the checks and runs them, on generated inputs if none are given; `_check_report` has their results.
 - `_kernel_checks` (the kernel as a plain function, and its shape function), `_thread_checks` and `_engine_checks`
   (sessions, CUDA included) are the checks. Those of PyTorch operators are in `exporters._checks`, whose entry points
   name them.

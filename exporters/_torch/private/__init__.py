@@ -5,8 +5,8 @@ names it (`guarded`), and the tests of these files fail.
 
 - `operators`: operators by name, with their schemas and properties
 - `trees`: nested tuples, lists and dicts
-- `capture`: what captures of models evaluate
+- `torch_export`: what captures of models evaluate
 - `tracing`: traces of models
-- `exporter` and `torchscript`: torch's two exporters
+- `onnx_exporter` and `torchscript_values`: torch's two exporters
 - `patching`: what an export replaces in torch while it runs
 """

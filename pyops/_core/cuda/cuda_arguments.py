@@ -83,7 +83,7 @@ def returning_cupy(signature: Signature, kernel: Callable[..., Any]) -> Callable
 def check_returned(signature: Signature, result: Any) -> None:
     """Raise if an output of a CUDA kernel is not a CuPy array.
 
-    None and nested tuples pass: `validation.check_outputs` has the message for them.
+    None and nested tuples pass: `call_validation.check_outputs` has the message for them.
 
     Raises
     ------

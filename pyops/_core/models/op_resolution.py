@@ -64,7 +64,7 @@ def resolve_ops(
     Parameters
     ----------
     adopted : mapping
-        The result of `adoption.adopted_ops`.
+        The result of `extensions_decorators.adopted_ops`.
     shared : set of str, optional
         Domains in which other libraries may have operators; an undeclared op in them is not a problem. Those of
         onnxruntime-extensions by default.

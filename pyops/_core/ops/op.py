@@ -424,10 +424,10 @@ class Op(Generic[P, R]):
 
     @functools.cached_property
     def _carrier(self) -> Callable[[], None]:
-        """Return the function that `_ops.pickling` pickles in place of what the op consists of."""
+        """Return the function that `op_pickling` pickles in place of what the op consists of."""
         return lambda: None
 
-    # Like a function, an op is never copied; `_ops.pickling` says how it gets to other processes.
+    # Like a function, an op is never copied; `op_pickling` says how it gets to other processes.
     def __copy__(self) -> Op[P, R]:
         return self
 

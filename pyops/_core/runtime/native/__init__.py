@@ -1,7 +1,7 @@
 """The native engine: ops hosted through ONNX Runtime's C API, called with ctypes.
 
-`session` hosts the ops of a session, `engine` has the callbacks that ONNX Runtime calls, and the ``*_node`` modules
-each compute one kind of node: a plain, a compiled or a CUDA kernel.
+`op_registration` hosts the ops of a session, `callbacks` has what ONNX Runtime calls, and `kernel_node` computes a node
+whose kernel Python calls. Others make nodes too: `pyops._core.cuda`, and the satellite for machine code.
 """
 
 import sys

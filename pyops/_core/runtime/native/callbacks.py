@@ -112,7 +112,7 @@ class NativeEngine:
         show_all()
         op = HostedOp.at(call.first).op
         if op.shape_function is not None:
-            assert self.table is not None  # set by `native.session.ort_api`
+            assert self.table is not None  # set by `op_registration.ort_api`
             infer_output_shapes(api_from_table(self.table), op, call.second)
 
     def _create_kernel(self, arguments: tuple[Any, int, int, int, int]) -> None:

@@ -1,0 +1,3 @@
+"""The module of the class of sessions."""
+
+from .deferred import __getattr__ as __getattr__
