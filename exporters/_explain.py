@@ -11,7 +11,7 @@ from pyops._support.progress import progress
 
 from ._capture.capture_modes import Capture, check_capture
 from ._capture.failures import place_of_failure, summary
-from ._capture.graph_calls import source_line, spell_place
+from ._capture.graph_calls import format_place, source_line
 from ._capture.interception import target_of
 from ._capture.model_arguments import as_tuple, check_model, split_arguments
 from ._capture.preparation import Example, Model, check_example, prepared
@@ -25,7 +25,7 @@ from ._torch.private.operators import qualified_name
 from ._torch.private.patching import one_at_a_time, quiet
 from .errors import CaptureError, causes
 
-_RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "nothing")
+_RANK: tuple[By, ...] = ("torch", "registration", "kernel", "fallback", "unsupported")
 
 
 @one_at_a_time
@@ -105,7 +105,7 @@ def _supports(plan: Plan) -> list[OperatorSupport]:
     for call, node in plan.calls.items():
         name = qualified_name(functional_operator(target_of(node)) or target_of(node))
         found.setdefault((name, *_summary(name, parts.pop(call, []))), []).append(source_line(node))
-    for item in (item for items in parts.values() for item in items if item.by == "nothing"):
+    for item in (item for items in parts.values() for item in items if item.by == "unsupported"):
         found.setdefault((item.operator, item.by, item.reason), []).append(item.source)
     return [
         OperatorSupport(operator, len(lines), by, reason, tuple(dict.fromkeys(filter(None, lines))))
@@ -121,7 +121,7 @@ def _summary(operator: str, parts: list[Decision]) -> tuple[By, str]:
     if hardest.operator == operator or hardest.by in ("torch", "fallback"):
         return hardest.by, hardest.reason
     made = f"torch decomposes it into {hardest.operator}"
-    return hardest.by, f"{made}; {hardest.reason}" if hardest.by == "nothing" else made
+    return hardest.by, f"{made}; {hardest.reason}" if hardest.by == "unsupported" else made
 
 
 def _describe_error(error: Exception) -> str:
@@ -130,5 +130,5 @@ def _describe_error(error: Exception) -> str:
     if meaning is not None:
         return str(meaning)
     errors = list(causes(error))
-    place = spell_place(place_of_failure(errors))
+    place = format_place(place_of_failure(errors))
     return summary(errors[-1]) + (f" ({place})" if place else "")

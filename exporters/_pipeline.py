@@ -135,7 +135,7 @@ def capture_and_lower(example: Example, request: Request) -> Lowered:
             continue
         if done is None or graph.has_replaced_calls:
             done = lowered
-        if all(item.by != "nothing" for item in lowered.plan.decisions):
+        if all(item.by != "unsupported" for item in lowered.plan.decisions):
             break
     if done is not None:
         return done

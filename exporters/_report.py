@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from pyops._support.element_types import DType, describe, dtype_name
-from pyops._support.text_tables import Part, Shown
+from pyops._support.text_tables import Displayable, Part
 from pyops._tolerances import Array, Tolerances, difference
 
-By = Literal["torch", "registration", "kernel", "fallback", "nothing"]
+By = Literal["torch", "registration", "kernel", "fallback", "unsupported"]
 
 # With more samples, the table has only the worst one of each output.
 _LISTED_SAMPLES = 10
@@ -63,7 +63,7 @@ class OutputComparison:
 
 
 @dataclass(frozen=True, repr=False)
-class VerificationReport(Shown):
+class VerificationReport(Displayable):
     """The comparison of torch with ONNX Runtime, output by output.
 
     Attributes
@@ -239,7 +239,7 @@ class OperatorSupport:
         Number of calls in the captured model.
     by : str
         What exports it: ``"torch"`` (its exporter), ``"registration"`` (`custom_op` or `register_translation`),
-        ``"kernel"`` (an op of `pyops.kernels`), ``"fallback"`` (only ``fallback=True``) or ``"nothing"``.
+        ``"kernel"`` (an op of `pyops.kernels`), ``"fallback"`` (only ``fallback=True``) or ``"unsupported"``.
     reason : str
         What translates the calls, why they fall back, or why nothing exports them; ``""`` if torch translates them.
     sources : tuple of str
@@ -260,7 +260,7 @@ class OperatorSupport:
     sources: tuple[str, ...]
 
 
-class SupportReport(Shown, tuple[OperatorSupport, ...]):
+class SupportReport(Displayable, tuple[OperatorSupport, ...]):
     """The support of each operator of a model, shown as a table in a terminal and in a notebook.
 
     Attributes
@@ -294,9 +294,9 @@ class SupportReport(Shown, tuple[OperatorSupport, ...]):
         """Return one line that says which call exports the model, or why none does."""
         if self.problem:
             return self.problem
-        missing, impossible = self.by("fallback"), self.by("nothing")
+        missing, impossible = self.by("fallback"), self.by("unsupported")
         if impossible:
-            return f"nothing can export {', '.join(impossible)}"
+            return f"unsupported: {', '.join(impossible)}"
         if missing:
             return f"export(..., fallback=True) lets torch run {', '.join(missing)}"
         return "every operator has a translation"

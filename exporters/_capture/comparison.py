@@ -21,7 +21,7 @@ from .._torch.private.operators import OpOverload, qualified_name
 from .._torch.private.trees import clone_tensors, flatten, replace_leaves, tensor_leaves, unflatten
 from .decisions import CaptureDecision
 from .failures import UnfaithfulError, summary
-from .graph_calls import random_calls, spell_place
+from .graph_calls import format_place, random_calls
 from .model_arguments import to_onnx_outputs
 from .preparation import Example, unchanged_attributes
 from .sizes import model_place
@@ -87,7 +87,7 @@ def check_program(
         return "the model computes other values in each run"
     raise UnfaithfulError(
         f"the captured program does not compute what the model does for the example arguments: {wrong[0].name} "
-        f"{describe_differences(wrong[:1])}, in {spell_place(model_place(model))}\n  "
+        f"{describe_differences(wrong[:1])}, in {format_place(model_place(model))}\n  "
         "verify=False exports it nevertheless"
     )
 

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from .._torch.private.operators import OpOverload, TorchDispatchMode
 from .._torch.private.tracing import known_values, last_node
 from .._torch.private.trees import tensor_leaves
-from .decisions import CaptureDecision, Kind, decision, spell_value
+from .decisions import CaptureDecision, Kind, decision, format_value
 from .graph_calls import READ, calling_expression, calling_place
 
 _aten = torch.ops.aten
@@ -35,12 +35,12 @@ class Answers(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         node = last_node(self._graph)
         # torch knows the values of tensors that code made from numbers, and records no node for such a question.
-        if is_question(func) and is_question(node.target) and node not in self._answers:
+        if reads_data(func) and reads_data(node.target) and node not in self._answers:
             self._answers[node] = result
         return result
 
 
-def is_question(target: Any) -> bool:
+def reads_data(target: Any) -> bool:
     """Return whether an operator returns a Python value that depends on the values of a tensor."""
     return isinstance(target, OpOverload) and torch.Tag.data_dependent_output in target.tags
 
@@ -68,7 +68,7 @@ class Reads(TorchFunctionMode):
 _CONVERSIONS = ("bool", "int", "float", "index", "complex", "contains")
 _READS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.__array__, torch.Tensor.__dlpack__}
 
-QUESTIONS = _READS | {getattr(torch.Tensor, name) for name in ("item", *map("__{}__".format, _CONVERSIONS))}
+DATA_READING = _READS | {getattr(torch.Tensor, name) for name in ("item", *map("__{}__".format, _CONVERSIONS))}
 """The functions by which Python code asks for values of a tensor."""
 
 
@@ -103,9 +103,9 @@ class _Known(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         given = tensor_leaves((args, kwargs))
         if any(id(item) in self._results or any(item is copy for copy in self._copies) for item in given):
-            if is_question(func):
+            if reads_data(func):
                 kind: Kind = "branch" if isinstance(result, bool) else "number"
-                self.decisions.append(decision(kind, spell_value(result), calling_place(), "state"))
+                self.decisions.append(decision(kind, format_value(result), calling_place(), "state"))
             else:
                 self._results |= {id(item): item for item in tensor_leaves(result)}
         return result

@@ -103,7 +103,7 @@ def warn_of_decisions(decisions: Sequence[CaptureDecision]) -> None:
     warn(
         "\n".join(
             [
-                f"the export fixed {count} of the model's Python code as in a run with the example arguments{runs}",
+                f"the export specialized {count} of the model's Python code to a run with the example arguments{runs}",
                 *lines,
             ]
         ),
@@ -126,10 +126,10 @@ def record(model: onnx_ir.Model, decisions: Iterable[CaptureDecision]) -> None:
     model.metadata_props[_KEY] = "\n".join(map(repr, decisions))
 
 
-def spell_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a number, the numbers of a small tensor, or the type and the shape of a larger one."""
     if not isinstance(value, torch.Tensor):
-        return " and ".join(map(spell_value, value)) if isinstance(value, (tuple, list)) else repr(value)
+        return " and ".join(map(format_value, value)) if isinstance(value, (tuple, list)) else repr(value)
     if value.numel() <= _SMALL and not value.is_floating_point() and not is_fake(value):
         return repr(value.tolist())
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

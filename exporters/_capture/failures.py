@@ -10,7 +10,7 @@ from torch.fx import Node
 from .._torch.private.onnx_exporter import UncapturedError
 from .._torch.private.operators import HigherOrderOperator, OpOverload, qualified_name
 from ..errors import CaptureError, ExportError, causes
-from .graph_calls import ENTRIES, NOWHERE, TRACE, Place, innermost, source_line, spell_place
+from .graph_calls import ENTRIES, NOWHERE, TRACE, Place, format_place, innermost, source_line
 
 _LONGEST, _MOST_PLACES = 300, 5
 
@@ -79,7 +79,7 @@ def check_answers(unanswered: Iterable[tuple[BaseException, Place]]) -> None:
         if innermost([(frame.f_code.co_filename, frame.f_lineno)])[0]:
             raise UnfaithfulError(
                 f"the model's code catches the exception with which torch.export says that it does not know a value, "
-                f"and would go on otherwise in a run: {spell_place(place)}\n  {_AUTO}"
+                f"and would go on otherwise in a run: {format_place(place)}\n  {_AUTO}"
             )
 
 
@@ -121,10 +121,10 @@ def capture_failure(error: BaseException, capture: str) -> CaptureError:
     cause = explained or summary(root)
     if _SIZES in hints:
         places = next((item.places for item in errors if isinstance(item, UncapturedError)), ())
-        hints += [f"it asks for sizes here: {'; '.join(map(spell_place, places[:_MOST_PLACES]))}"] if places else []
+        hints += [f"it asks for sizes here: {'; '.join(map(format_place, places[:_MOST_PLACES]))}"] if places else []
     if capture == "export" and any(mark in cause for mark in _BY_VALUES):
         hints.append(_AUTO)
-    failure = CaptureError("\n  ".join([f"{what}{' at ' if place[0] else ''}{spell_place(place)}", cause, *hints]))
+    failure = CaptureError("\n  ".join([f"{what}{' at ' if place[0] else ''}{format_place(place)}", cause, *hints]))
     failure.__cause__ = root
     return failure
 

@@ -79,7 +79,7 @@ def source_line(node: Node) -> str:
     if line:
         return line
     frames = [(item["file"], int(item["line"])) for item in _FRAME.finditer(node.meta.get("stack_trace") or "")]
-    return spell_place(innermost(reversed(frames)))
+    return format_place(innermost(reversed(frames)))
 
 
 def place_of(node: Node) -> Place:
@@ -136,10 +136,10 @@ def calling_expression() -> str:
 
 def calling_line() -> str:
     """Return `calling_place` in the form of `source_line`."""
-    return spell_place(calling_place())
+    return format_place(calling_place())
 
 
-def spell_place(place: Place) -> str:
+def format_place(place: Place) -> str:
     """Return ``"model.py:12: return x.inverse()"``, or ``""`` for no place."""
     return f"{place[0]}:{place[1]}: {linecache.getline(*place).strip()}" if place[0] else ""
 

@@ -18,11 +18,11 @@ from torch.fx.traceback import annotate, preserve_node_meta
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from .._torch.private.operators import OpOverload, find_overload, promise, qualified_name, schema_arguments, spell
+from .._torch.private.operators import OpOverload, describe, find_overload, promise, qualified_name, schema_arguments
 from .._torch.private.torch_export import failed_evaluations, script_calls, unchecked_states
 from .._torch.private.trees import replace_leaves, tensor_leaves
-from .data_dependent import QUESTIONS
-from .graph_calls import LINE, Place, calling_line, calling_place, definition_place, spell_place
+from .data_dependent import DATA_READING
+from .graph_calls import LINE, Place, calling_line, calling_place, definition_place, format_place
 
 
 @contextmanager
@@ -73,14 +73,14 @@ class Interception(TorchFunctionMode):
             try:
                 return func(*args, **kwargs)
             except Exception as error:
-                if func in QUESTIONS:
+                if func in DATA_READING:
                     self.record(error)
                 raise
 
 
 def _annotations(method: Any) -> dict[str, Any]:
     """Return the annotation with the line that calls a scripted method, or else with the one where it begins."""
-    return {LINE: calling_line() or spell_place(definition_place(method))}
+    return {LINE: calling_line() or format_place(definition_place(method))}
 
 
 _NAMESPACE = "pyops_capture"
@@ -105,7 +105,7 @@ def _standing_for(operator: str) -> OpOverload:
         return _FAKES[operator](dict(zip(names, args, strict=False)) | kwargs)
 
     # The schema of pad_packed_sequence has a number, but the longest length depends on data.
-    _library.define(spell(target).partition("::")[2].replace("int total_length", "SymInt total_length"))
+    _library.define(describe(target).partition("::")[2].replace("int total_length", "SymInt total_length"))
     _library.impl(name, compute, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{_NAMESPACE}::{name}", fake, lib=_library)
     found = find_overload(f"{_NAMESPACE}::{name}")

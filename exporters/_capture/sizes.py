@@ -89,7 +89,7 @@ def _asking_place() -> Place | None:
     return innermost(asking)
 
 
-def _spell(condition: Any) -> str:
+def _format(condition: Any) -> str:
     return f"{condition.lhs} {condition.rel_op} {condition.rhs}" if hasattr(condition, "rel_op") else str(condition)
 
 
@@ -102,7 +102,7 @@ def size_conditions(program: torch.export.ExportedProgram, asked: Iterable[SizeC
         violation = with_equal_sizes(dynamic[0], condition.violation)
         symbols = list(map(str, violation.free_symbols))
         if symbols and all(symbol in inputs for symbol in symbols):
-            text = _SYMBOL.sub(lambda symbol: inputs[symbol[0]][0], _spell(~violation))
+            text = _SYMBOL.sub(lambda symbol: inputs[symbol[0]][0], _format(~violation))
             sizes = {symbol: inputs[symbol][1] for symbol in symbols}
             yield replace(condition, violation=violation, sizes=sizes, text=text)
 

@@ -21,8 +21,8 @@ from torch.fx.traceback import preserve_node_meta
 from .._torch.private.operators import HigherOrderOperator, OpOverload, find_overload, promise, qualified_name
 from .._torch.private.tracing import enters_autocast, trace_graph
 from .._torch.private.trees import clone_tensors, replace_leaves, tensor_leaves
-from .data_dependent import Answers, Reads, is_question
-from .decisions import CaptureDecision, Kind, decision, spell_value
+from .data_dependent import Answers, Reads, reads_data
+from .decisions import CaptureDecision, Kind, decision, format_value
 from .failures import AUTOCAST, UnfaithfulError, lost
 from .graph_calls import READ, place_of
 from .interception import intercepted, target_of
@@ -97,7 +97,7 @@ def _simplify(
         if source:
             guarded = source == "inputs" and guards.add(node, kind, value)
             expression = (node.meta.get("custom") or {}).get(READ, "")
-            decisions.append(decision(kind, spell_value(value), place_of(node), source, guarded, expression))
+            decisions.append(decision(kind, format_value(value), place_of(node), source, guarded, expression))
 
     for node in list(graph.nodes):
         if isinstance(node.target, OpOverload):
@@ -122,7 +122,7 @@ def _simplify(
         is_switch = node.op == "call_function" and not isinstance(node.target, OpOverload)
         if enters_autocast(node):
             raise UnfaithfulError(AUTOCAST)
-        if (is_switch or node in answers or is_question(node.target)) and not node.users:
+        if (is_switch or node in answers or reads_data(node.target)) and not node.users:
             graph.erase_node(node)
     graph.eliminate_dead_code()
     recorded.recompile()

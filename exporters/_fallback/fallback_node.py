@@ -21,7 +21,7 @@ from pyops._support.element_types import DType
 from pyops.errors import InputError, ModelError, OutputError
 
 from .._lowering.node_emission import emit
-from .._torch.private.operators import OpOverload, overloads, qualified_name, schema_arguments, spell
+from .._torch.private.operators import OpOverload, describe, overloads, qualified_name, schema_arguments
 from .._torch.private.trees import flatten, present_leaves
 from .._torch.tensors import TORCH_DTYPES, as_array, as_pairs, numpy_dtype, sharing_tensor
 from ..errors import ExportError
@@ -103,7 +103,7 @@ class _NamespaceProvider:
             return run(targets[overload_name], arguments, inputs)
 
         kernel.__name__ = kernel.__qualname__ = name
-        kernel.__doc__ = "\n".join(map(spell, targets.values()))
+        kernel.__doc__ = "\n".join(map(describe, targets.values()))
         return Op(signature, kernel)
 
     def _overloads(self, name: str) -> list[tuple[OpOverload, str]]:
@@ -162,7 +162,7 @@ def run(target: OpOverload, arguments: str, inputs: Sequence[np.ndarray[Any, Any
     with torch.no_grad():
         try:
             values = call_encoding.decode(arguments, inputs, tensor=sharing_tensor, complex=_complex, size=_integer)
-            argument_checks.check(spell(target), values)
+            argument_checks.check(describe(target), values)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
         results = present_leaves(_call(target, values))

@@ -14,7 +14,7 @@ import onnx_ir
 from onnx_ir import DataType, Value
 from onnx_ir.tape import Tape
 
-from .._capture.graph_calls import spell_place
+from .._capture.graph_calls import format_place
 from .._capture.sizes import SizeCondition
 
 _INT, _FLOAT, _BOOL = DataType.INT64, DataType.DOUBLE, DataType.BOOL
@@ -37,7 +37,7 @@ def add_size_checks(model: onnx_ir.Model, conditions: Iterable[SizeCondition]) -
         users, tape, zeros = list(value.uses()), Tape(), []
         for condition in of_value:
             table, index = _constant(tape, [0]), _index(tape, condition, graph.inputs)
-            name = f"expected {condition.text}, {spell_place(condition.place)}"
+            name = f"expected {condition.text}, {format_place(condition.place)}"
             zeros.append(tape.op("Gather", [table, index], name=name))
         # No optimizer knows that the axis is 0, and neither node copies the tensor.
         axis = functools.reduce(lambda x, y: tape.op("Add", [x, y]), zeros)

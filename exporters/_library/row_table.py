@@ -45,7 +45,7 @@ rows: dict[str, Row] = {}
 complex_rows: dict[str, Row] = {}
 """The rows for calls with complex tensors."""
 
-awaited: dict[str, Callable[[], None]] = {}
+pending: dict[str, Callable[[], None]] = {}
 """What adds rows, by the name of an operator of a package that was not imported yet when `lower` was called."""
 
 absent: list[str] = []
@@ -84,7 +84,7 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool | str = 
             if torch_op.startswith(("aten::", "prims::")):
                 absent.append(torch_op)
             else:
-                awaited[torch_op] = enter
+                pending[torch_op] = enter
         return function
 
     return register

@@ -46,7 +46,7 @@ from . import (  # noqa: F401
     statistics,
 )
 from .operands import Pairs
-from .row_table import Row, awaited, complex_rows, rows
+from .row_table import Row, complex_rows, pending, rows
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def source_name(source: Any) -> str:
 
 def targets() -> frozenset[OpOverload]:
     """Return the operators that the library translates and torch's exporter does not, or translates wrongly."""
-    for torch_op in [name for name in awaited if packet(name.partition(".")[0])]:
-        awaited.pop(torch_op)()
+    for torch_op in [name for name in pending if packet(name.partition(".")[0])]:
+        pending.pop(torch_op)()
     return _targets(len(rows))
 
 

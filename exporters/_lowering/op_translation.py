@@ -16,7 +16,7 @@ from pyops import Op
 from pyops._core import Attribute, AttributeKind
 
 from .._torch.private.onnx_exporter import emit_call
-from .._torch.private.operators import Argument, OpOverload, qualified_name, schema_arguments, schema_returns, spell
+from .._torch.private.operators import Argument, OpOverload, describe, qualified_name, schema_arguments, schema_returns
 from ..errors import ExportError
 from . import emission_record
 from .node_emission import emit, refuse_symbolic
@@ -91,7 +91,7 @@ def _check(target: OpOverload, op: Op[..., Any], inputs: list[Argument]) -> None
         problems.append(f"torch returns ({', '.join(returned)}), {signature.name} has {len(signature.outputs)} outputs")
     if problems:
         raise ExportError(
-            f"{signature} cannot translate {spell(target)}: {'; '.join(problems)}; register a "
+            f"{signature} cannot translate {describe(target)}: {'; '.join(problems)}; register a "
             f"function that calls exporters.opset({signature.domain!r}, {signature.version}).{signature.name}(...)"
         )
 
@@ -164,7 +164,7 @@ def check_returned(target: OpOverload, result: Any) -> None:
     expected = "a list of values" if listed else "one value" if len(declared) == 1 else f"{len(declared)} values"
     raise ExportError(
         f"the translation of {qualified_name(target)} returned {_describe(result)}; return {expected} of the graph, as "
-        f"exporters.opset(...) returns them, for {spell(target)}"
+        f"exporters.opset(...) returns them, for {describe(target)}"
     )
 
 

@@ -18,12 +18,12 @@ from pyops.errors import add_note
 from .._torch.private.onnx_exporter import lowest_opset, recording
 from .._torch.private.operators import (
     OpOverload,
+    describe,
     find_overload,
     is_mutable,
     overloads,
     qualified_name,
     schema_arguments,
-    spell,
 )
 from ..errors import ExportError, NoTranslationError
 from .op_translation import called_as_nodes, op_translation
@@ -178,8 +178,8 @@ def _translation(target: OpOverload, function: Any) -> Callable[..., Any]:
             parameters.bind(*args, **kwargs)
         except TypeError as error:
             raise ExportError(
-                f"{qualified_name(target)}: the model passes arguments that {_spell(function, parameters)} does not "
-                f"take ({error}); give it the parameters of {spell(target)}"
+                f"{qualified_name(target)}: the model passes arguments that {_format(function, parameters)} does not "
+                f"take ({error}); give it the parameters of {describe(target)}"
             ) from None
         with called_as_nodes():
             try:
@@ -212,12 +212,12 @@ def _check_parameters(target: OpOverload, function: Any, parameters: inspect.Sig
             problem = f"{name} defaults to {default!r}, but torch leaves it out where it is {item.default!r}"
     if problem:
         raise ExportError(
-            f"{_spell(function, parameters)} cannot translate {spell(target)}: {problem}; "
+            f"{_format(function, parameters)} cannot translate {describe(target)}: {problem}; "
             "give it torch's parameters and defaults"
         )
 
 
-def _spell(function: Any, parameters: inspect.Signature) -> str:
+def _format(function: Any, parameters: inspect.Signature) -> str:
     return f"{getattr(function, '__name__', type(function).__name__)}{parameters}"
 
 

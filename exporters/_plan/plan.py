@@ -2,7 +2,7 @@
 
 Several things may translate a call: its answers. They are tried in order, by running them on the call; one that fails
 leaves no node behind. torch decomposes only operators without an answer. If a part of one has no answer either, the
-operator is kept whole, and translated as the user's code calls it.
+operator is preserved, and translated as the user's code calls it.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Plan(Lowering):
         return functools.partial(self._translate, node, list(self._answers(node, exporter)))
 
     def _missing(self, program: torch.export.ExportedProgram, exporter: Exporter) -> dict[OpOverload, str]:
-        """Return the operators that must be kept whole because a part of them has no answer, with the reasons."""
+        """Return the operators that must be preserved because a part of them has no answer, with the reasons."""
         found: dict[OpOverload, str] = {}
         for node in _called(program):
             if not isinstance(node.target, (OpOverload, HigherOrderOperator)) or self._has_answer(node, exporter):
@@ -137,7 +137,7 @@ class Plan(Lowering):
         return by_user or self._row(node, target) is not None or is_constant(node)
 
     def _whole_of(self, node: Node) -> OpOverload | None:
-        """Return the operator that a call is a part of, if it is decomposed, and can be kept whole."""
+        """Return the operator that a call is a part of, if it is decomposed, and can be preserved."""
         call = self.calls.get(mark_of(node))
         target = functional_operator(target_of(call)) if call is not None else None
         if call is None or target is None or target in self._whole or target == node.target:
@@ -150,12 +150,12 @@ class Plan(Lowering):
         return self._falls_back and not reasons.against_fallback(call, target)
 
     def _stopping(self, error: Exception) -> dict[OpOverload, str]:
-        """Return the operator at whose call torch's decomposition fails, if it can be kept whole.
+        """Return the operator at whose call torch's decomposition fails, if it can be preserved.
 
         Raises
         ------
         NoTranslationError
-            The operator cannot be kept whole.
+            The operator cannot be preserved.
         """
         texts = "\n".join(str(cause) for cause in causes(error))
         for place in re.findall(r"While executing %(\w+) :", texts):
@@ -263,7 +263,7 @@ class Plan(Lowering):
         raise error
 
     def _unsupported(self, node: Node, reason: str) -> Callable[..., Any]:
-        self._decide(node, "nothing", reason)
+        self._decide(node, "unsupported", reason)
         return lambda *_, **__: emit_placeholder(node)
 
     def _decide(self, node: Node, by: By, reason: str) -> None:

@@ -185,7 +185,7 @@ def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
         except InputError as error:
             raise typer.BadParameter(in_options(str(error))) from error
         except (Exception, SystemExit) as error:  # a module or a kernel may call sys.exit
-            message = _spell(error)
+            message = _format(error)
         else:
             if answer is not None:
                 print(json.dumps(answer.data, indent=2, default=plain)) if as_json else answer.print()
@@ -199,7 +199,7 @@ def answering(command: Callable[P, Answer | None]) -> Callable[P, None]:
     return run
 
 
-def _spell(error: BaseException) -> str:
+def _format(error: BaseException) -> str:
     if isinstance(error, PyopsError):
         return in_options(str(error))
     if not has_others(error.__traceback__):

@@ -17,10 +17,10 @@ import numpy as np
 from .. import Op
 from .. import _core as core
 from .._support.builtin_operators import ONNX_DOMAIN, is_builtin, unknown_version
-from .._support.element_types import describe, dtype_name, from_onnx, spell_shape
-from .._support.text_tables import Part, Shown
+from .._support.element_types import describe, dtype_name, format_shape, from_onnx
+from .._support.text_tables import Displayable, Part
 from ..errors import DeclarationError, ModelError
-from .op_table import engine_name, spell_kernel
+from .op_table import engine_name, format_kernel
 
 if TYPE_CHECKING:
     import onnx
@@ -40,7 +40,7 @@ class Value:
     shape: tuple[int | str, ...] | None
 
     def __str__(self) -> str:
-        return f"{self.type}{'' if self.shape is None else spell_shape(self.shape)}"
+        return f"{self.type}{'' if self.shape is None else format_shape(self.shape)}"
 
 
 def value_of(item: onnx.ValueInfoProto) -> Value:
@@ -69,7 +69,7 @@ def attribute_value(item: onnx.AttributeProto) -> Any:
         return {"cannot be read": f"{type(error).__name__}: {error}"}
 
 
-def spell_attribute(value: Any) -> str:
+def format_attribute(value: Any) -> str:
     """Return what `attribute_value` returned as text; a long one is truncated."""
     if isinstance(value, dict):
         ((what, name),) = value.items()
@@ -127,7 +127,7 @@ class CustomNode:
 
 
 @dataclass(frozen=True, repr=False)
-class ModelReport(Shown):
+class ModelReport(Displayable):
     """The result of `inspect`: tables in a terminal and in a notebook.
 
     Attributes
@@ -184,7 +184,7 @@ class ModelReport(Shown):
                 node.name,
                 f"{node.domain}::{node.op_type}",
                 str(node.opset),
-                ", ".join(f"{name}={spell_attribute(value)}" for name, value in node.attributes.items()),
+                ", ".join(f"{name}={format_attribute(value)}" for name, value in node.attributes.items()),
                 node.verdict,
                 node.kernel or node.library or "",
                 node.engine or "",
@@ -243,7 +243,7 @@ def inspect(
         inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
         outputs=tuple(map(value_of, loaded.proto.graph.output)),
         nodes=tuple(_custom_node(node, *find(*core.key_of(node), opset)) for node, opset in custom_nodes(loaded)),
-        builtin=dict(Counter(_spell_builtin(node) for node, _ in loaded.nodes() if is_builtin(*core.key_of(node)))),
+        builtin=dict(Counter(_format_builtin(node) for node, _ in loaded.nodes() if is_builtin(*core.key_of(node)))),
         decisions=tuple(metadata.get("pyops.decisions", "").splitlines()),
         missing=_missing(loaded),
     )
@@ -281,7 +281,7 @@ def _found(
         return replace(found, library=library), None
     op = core.find_op(domain, name, opset) or adopted.get((domain, name))
     if isinstance(op, Op):
-        known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=spell_kernel(op))
+        known = replace(found, version=op.version, engine=engine_name(op.signature), kernel=format_kernel(op))
         return replace(known, package=core.package_of(domain, op.kernels["cpu"])), op.signature
     packages = waiting.get(domain, [])
     # Whether a plug-in declares this op is known only once it is imported.
@@ -297,6 +297,6 @@ def _custom_node(node: onnx.NodeProto, found: CustomNode, signature: core.Signat
     return replace(found, name=node.name, attributes=given, problems=problems)
 
 
-def _spell_builtin(node: onnx.NodeProto) -> str:
+def _format_builtin(node: onnx.NodeProto) -> str:
     domain, name = core.key_of(node)
     return name if domain == ONNX_DOMAIN else f"{domain}::{name}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._core import Model, ModelSource, load_model
 from .._support.locks import RLock
-from .._support.text_tables import Part, Shown, html_parts
+from .._support.text_tables import Displayable, Part, html_parts
 from ..errors import MissingDependencyError
 from .inspection import CustomNode, ModelReport, custom_nodes, inspect
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 HEIGHT = 600
 
 
-class View(Shown):
+class View(Displayable):
     """A model shown in Netron: embedded in a notebook, or at an address to open in a terminal.
 
     Attributes

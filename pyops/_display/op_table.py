@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import Op
 from .. import _core as core
-from .._support.text_tables import Part, Shown
+from .._support.text_tables import Displayable, Part
 
 _HEADER = ("domain", "op type", "version", "devices", "engine", "source", "signature")
 
@@ -50,7 +50,7 @@ def _notes() -> list[str]:
     return notes + [f"{plugin.name}: provided by {package}, {how}" for package, plugin in core.waiting_plugins()]
 
 
-class OpTable(Shown, tuple[core.AnyOp, ...]):
+class OpTable(Displayable, tuple[core.AnyOp, ...]):
     """A tuple of ops, displayed as a table in a terminal and in a notebook.
 
     Attributes
@@ -76,7 +76,7 @@ class OpTable(Shown, tuple[core.AnyOp, ...]):
                 "version": op.version,
                 "devices": list(op.device_types),
                 "engine": engine_name(op.signature),
-                "kernel": spell_kernel(op),
+                "kernel": format_kernel(op),
                 "package": core.package_of(op.domain, op.kernels["cpu"]),
                 "signature": op.signature.brief,
             }
@@ -94,7 +94,7 @@ def _row(op: core.AnyOp) -> tuple[str, ...]:
     return op.domain, op.name, str(op.version), devices, engine, core.source_line(op.kernels["cpu"]), op.signature.brief
 
 
-def spell_kernel(op: core.AnyOp) -> str:
+def format_kernel(op: core.AnyOp) -> str:
     """Return the name of an op's function and its source line."""
     return f"{op.__name__} ({core.source_line(op.kernels['cpu'])})"
 

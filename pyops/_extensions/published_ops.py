@@ -94,7 +94,7 @@ def _publish() -> str:
         operator_registry.publish(domain, new)
     _known.update(changed)
     if refused:
-        warn("ops left out:\n" + "\n".join(f"  - {line}" for line in refused))
+        warn("skipped ops:\n" + "\n".join(f"  - {line}" for line in refused))
     return path
 
 

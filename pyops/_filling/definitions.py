@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 Types = tuple[str | None, ...]
 
 
-def spell(type: onnx.TypeProto) -> str | None:
+def format_type(type: onnx.TypeProto) -> str | None:
     """Return a type of a model, or None if it is not complete, or of a kind that no operator here takes."""
     kind = type.WhichOneof("value")
     if kind == "tensor_type":
         row = from_onnx(type.tensor_type.elem_type)
         return row.type_str if row else None
     if kind in ("sequence_type", "optional_type"):
-        inner = spell(getattr(type, kind).elem_type)
+        inner = format_type(getattr(type, kind).elem_type)
         return inner and f"{'seq' if kind == 'sequence_type' else 'optional'}({inner})"
     return None
 
@@ -158,7 +158,7 @@ def infer_bound(found: Definition, context: InferenceContext) -> None:
     """Set the types of a node's outputs that follow from those of its inputs by their type parameters alone."""
     given = range(context.get_num_inputs())
     types = [context.get_input_type(index) if context.has_input(index) else None for index in given]
-    bound = found.bound(tuple(type and spell(type) for type in types), ())
+    bound = found.bound(tuple(type and format_type(type) for type in types), ())
     for index, parameter in zip(range(context.get_num_outputs()), _repeated(found.outputs), strict=False):
         known = set(bound.get(parameter) or found.allowed.get(parameter) or {parameter})
         if len(known) == 1:

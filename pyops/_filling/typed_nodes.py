@@ -17,7 +17,7 @@ from .._core import AnyOp, Key, Model, full_domain, key_of
 from .._onnx.op_schemas import inference_function
 from .._onnx.type_inference import NEWEST, InferenceFunction, infer_types, opset_ids, opset_versions
 from .._support.builtin_operators import ONNX_DOMAIN
-from .definitions import Definition, Types, allowing, bare, definition, infer_bound, one_node, spell
+from .definitions import Definition, Types, allowing, bare, definition, format_type, infer_bound, one_node
 
 if TYPE_CHECKING:
     from onnx.shape_inference import InferenceContext
@@ -123,7 +123,7 @@ def _typed(
         # ONNX Runtime turns Constant nodes into initializers, and has the operators with bodies for nearly every type.
         elif node.op_type != "Constant":
             inputs, outputs = (
-                tuple(spell(values[name]) if name in values else None for name in names)
+                tuple(format_type(values[name]) if name in values else None for name in names)
                 for names in (node.input, node.output)
             )
             found = allowing(*key, opset, inputs, outputs)
@@ -150,7 +150,7 @@ def has_kernel(node: TypedNode, opset: int, providers: frozenset[str]) -> bool:
     names = filter(None, (*node.proto.input, *node.proto.output))
     for item, name in zip((*graph.input, *graph.output), names, strict=True):
         known = node.values.get(name)
-        if known is not None and spell(known) == spell(item.type):
+        if known is not None and format_type(known) == format_type(item.type):
             item.type.CopyFrom(known)
     return _is_run(graph, node.key[0], opset, providers)
 

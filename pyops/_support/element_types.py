@@ -155,7 +155,7 @@ def dtype_name(dtype: Any) -> str:
     return "string" if resolved == STRING else str(resolved)
 
 
-def spell_scalar(dtype: Any) -> str:
+def format_scalar(dtype: Any) -> str:
     """Return a dtype's scalar type as code spells it: ``np.float32``, ``ml_dtypes.bfloat16``."""
     scalar = np.dtype(dtype).type
     if scalar is np.object_:
@@ -169,7 +169,7 @@ def is_viewable(dtype: DType) -> bool:
     return row is not None and row.dtype is not STRING and row.per_byte == 1
 
 
-def spell_shape(shape: Iterable[Any]) -> str:
+def format_shape(shape: Iterable[Any]) -> str:
     """Return a shape as messages spell it: ``[2, n, ?]``; None stands for an unknown size."""
     return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
 
@@ -178,5 +178,5 @@ def describe(value: Any) -> str:
     """Return a value as messages describe it: ``float32[2, 3]`` for an array, the type of anything else."""
     is_cupy = type(value).__module__ == "cupy" and isinstance(getattr(value, "dtype", None), np.dtype)
     if is_cupy or isinstance(value, (np.ndarray, np.generic)):
-        return f"{dtype_name(value.dtype)}{spell_shape(value.shape)}{' on the GPU' if is_cupy else ''}"
+        return f"{dtype_name(value.dtype)}{format_shape(value.shape)}{' on the GPU' if is_cupy else ''}"
     return "None" if value is None else f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")

@@ -12,7 +12,7 @@ Part = str | Table
 """A line of text, or a table, which is left out if it has no rows."""
 
 
-class Shown(ABC):
+class Displayable(ABC):
     """Base of objects that are displayed as lines and tables: text in terminals, HTML in notebooks."""
 
     @abstractmethod

@@ -176,9 +176,9 @@ class Case:
         refusal = self.vary(what, arrays, attributes).refusal
         if isinstance(refusal, _MISTAKES):
             raise AssertionError(
-                f"{what}, which the declaration allows, the kernel raises {spell_error(refusal)}"
+                f"{what}, which the declaration allows, the kernel raises {format_error(refusal)}"
             ) from refusal
-        return [] if refusal is None else [f"{what} the kernel refuses: {spell_error(refusal)}"]
+        return [] if refusal is None else [f"{what} the kernel refuses: {format_error(refusal)}"]
 
     def validate_shapes(self, variation: Variation) -> None:
         """Raise an OutputError or ShapeInferenceError unless the shape function, if any, gives the right shapes.
@@ -195,7 +195,7 @@ class Case:
             except Exception as error:  # raised by the user's code
                 unknown = "" if with_values else " where no value is known (spec.value is None)"
                 raise ShapeInferenceError(
-                    f"{variation}: the kernel takes them, but the shape function raises {spell_error(error)}{unknown}"
+                    f"{variation}: the kernel takes them, but the shape function raises {format_error(error)}{unknown}"
                 ) from error
 
     def vary(self, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any] | None = None) -> Variation:
@@ -234,7 +234,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def spell_error(error: BaseException) -> str:
+def format_error(error: BaseException) -> str:
     """Format an exception as one line, without the middle of a very long text: numbers and causes come last."""
     text = ": ".join(filter(None, (type(error).__name__, " ".join(str(error).split()))))
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"

@@ -18,7 +18,7 @@ from .._support.element_types import DType
 from .._support.progress import progress, track
 from ..errors import InputError, MissingDependencyError
 from . import _engine_checks, _kernel_checks, _thread_checks
-from ._case import Case, Check, NotRun, copies, hide_own_frames, quiet, spell_error, where_available
+from ._case import Case, Check, NotRun, copies, format_error, hide_own_frames, quiet, where_available
 from ._check_report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
 from ._variations import cast
@@ -192,7 +192,7 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
     call = ", ".join([op.__name__, *(f"*{item.name}" if item.variadic else item.name for item in signature.inputs)])
     raise InputError(
         f"{signature.qualified_name} takes none of the inputs that are generated from its signature, and raises "
-        f"{spell_error(refusals[0])} for {samples[0]!r}; pass inputs of your own: check({call}); or register "
+        f"{format_error(refusals[0])} for {samples[0]!r}; pass inputs of your own: check({call}); or register "
         f"a strategy for samples: @{op.__name__}.register_samples"
     ) from refusals[0]
 
@@ -280,6 +280,6 @@ def _result(name: str, check: Check, case: Case) -> CheckResult:
     except NotRun as reason:
         return CheckResult(name, "not run", str(reason))
     except (Exception, SystemExit) as error:  # a kernel may call sys.exit()
-        text = str(error) if isinstance(error, AssertionError) else spell_error(error)
+        text = str(error) if isinstance(error, AssertionError) else format_error(error)
         hide_own_frames(error)
         return CheckResult(name, "failed", text, error)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
 
-from .._support.text_tables import Part, Shown
+from .._support.text_tables import Displayable, Part
 from ..errors import PyopsError
 
 Status = Literal["passed", "failed", "not run"]
@@ -46,7 +46,7 @@ class CheckResult:
         return self.status == "not run" and self.reason.endswith(" failed")
 
 
-class CheckReport(Shown, Sequence[CheckResult]):
+class CheckReport(Displayable, Sequence[CheckResult]):
     """The results of all checks, readable in a terminal and in a notebook.
 
     ``report["thread_safe"]`` is the result of one check.
@@ -103,13 +103,13 @@ class CheckReport(Shown, Sequence[CheckResult]):
         counts = {status: sum(result.status == status for result in self) for status in ("failed", "passed", "not run")}
         counted = ", ".join(f"{count} {status}" for status, count in counts.items() if count or status != "failed")
         shown = [*self.failed, *(result for result in self if result.status == "not run")] if self.failed else self
-        rows = [(result.name, _spell(result), result.reason) for result in shown if not result.follows]
+        rows = [(result.name, _format(result), result.reason) for result in shown if not result.follows]
         following = Counter(result.reason for result in shown if result.follows)
         rows += [(f"{count} other{'s' * (count > 1)}", "not run", reason) for reason, count in following.items()]
         return [f"{self.subject}: {counted}", [("check", "result", "reason"), *rows]]
 
 
-def _spell(result: CheckResult) -> str:
+def _format(result: CheckResult) -> str:
     return "FAILED" if result.status == "failed" else result.status
 
 

@@ -8,7 +8,7 @@ from .._core import CopyingKernel
 from .._support.element_types import STRING, dtype_name, ort_code
 from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
-from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, quiet, spell_error, where_available
+from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, format_error, quiet, where_available
 from ._sample import Sample
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def generated(case: Case) -> str:
     try:
         strategies.run(case.op, strategy, case.generate if counted else SAMPLES, validate)
     except Exception as error:  # whatever the kernel or a comparison raised
-        raise AssertionError(f"{f'for {failing[0]}: ' if failing else ''}{spell_error(error)}") from error
+        raise AssertionError(f"{f'for {failing[0]}: ' if failing else ''}{format_error(error)}") from error
     refused = [refusal for refusal in refusals if refusal is not None]
     if len(refused) == len(refusals):
         raise NotRun(
-            f"the kernel refuses all {len(refused)} generated samples, the last one with {spell_error(refused[-1])}; "
+            f"the kernel refuses all {len(refused)} generated samples, the last one with {format_error(refused[-1])}; "
             f"pass a strategy: check(..., generate=pyops.testing.strategies.samples({case.op.__name__}, shapes=...))"
         )
     return f"{len(refusals)} samples, of which the kernel refuses {len(refused)}"

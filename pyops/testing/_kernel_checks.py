@@ -15,7 +15,7 @@ from .._support.element_types import STRING, describe, dtype_name
 from ..errors import ShapeInferenceError, UnknownSizeError
 from ..shapes import RuntimeDim, SymbolicDim, TensorSpec
 from . import _variations
-from ._case import Case, NotRun, Variation, check_after, copies, quiet, spell_error
+from ._case import Case, NotRun, Variation, check_after, copies, format_error, quiet
 
 
 @check_after()
@@ -100,7 +100,7 @@ def dtypes(case: Case) -> str:
             refusal = case.vary(what, arrays).refusal
             if refusal is not None:
                 raise AssertionError(
-                    f"{what} the kernel raises {spell_error(refusal)}; leave the type out of the declaration, or "
+                    f"{what} the kernel raises {format_error(refusal)}; leave the type out of the declaration, or "
                     "handle it"
                 ) from refusal
             tried.append(dtype_name(dtype))
@@ -188,7 +188,7 @@ def compiled(case: Case) -> None:
             plain = case.call(variation.arrays, wrap=attrgetter("plain"))
         except Exception as error:  # a kernel may reject its inputs with any exception
             raise AssertionError(
-                f"compiled, the kernel takes inputs that as plain Python it refuses with {spell_error(error)}: "
+                f"compiled, the kernel takes inputs that as plain Python it refuses with {format_error(error)}: "
                 f"{variation}"
             ) from error
         what = f"compiled, the kernel gives other outputs than as plain Python {variation}"
@@ -256,7 +256,7 @@ def _validate_symbolic(case: Case, variation: Variation) -> None:
         raise
     except Exception as error:  # raised by the user's code
         raise ShapeInferenceError(
-            f"{where}, whose sizes are known only at run time, the shape function raises {spell_error(error)}"
+            f"{where}, whose sizes are known only at run time, the shape function raises {format_error(error)}"
         ) from error
     outputs = variation.outputs or ()
     if len(results) != len(outputs):
@@ -293,7 +293,7 @@ def _accepted_or_refused(case: Case, varied: Sequence[tuple[str, Any]]) -> str:
     for what, arrays in varied:
         variation = case.vary(what, arrays)
         if variation.refusal is not None:
-            notes.append(f"the kernel refuses inputs {what}: {spell_error(variation.refusal)}")
+            notes.append(f"the kernel refuses inputs {what}: {format_error(variation.refusal)}")
         else:
             case.validate_shapes(variation)
     return "; ".join(notes)

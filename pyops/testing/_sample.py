@@ -87,7 +87,7 @@ class Sample:
         }
         self.generated = False
         self.returned: Outputs | None = None
-        self.id = _spell_call(op, self.inputs, self.attributes)
+        self.id = _format_call(op, self.inputs, self.attributes)
 
     def with_expected(self, *outputs: Any) -> Sample:
         """Copy the sample and set its expected outputs.
@@ -173,7 +173,7 @@ class Sample:
         return {name: array for name, array in zip(names, self.inputs, strict=True) if array is not None}
 
     def __repr__(self) -> str:
-        return _spell_call(self.op, self.inputs, self.attributes)
+        return _format_call(self.op, self.inputs, self.attributes)
 
 
 def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
@@ -194,7 +194,7 @@ def _expected_arrays(sample: Sample, outputs: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _spell_call(op: AnyOp, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> str:
+def _format_call(op: AnyOp, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> str:
     spelled = [describe(array) for array in inputs]
     for name, value in attributes.items():
         attribute = op.signature.attribute(name)

@@ -18,7 +18,7 @@ from .._core import run_kernel
 from .._machine.compiled.compiled_kernel import CompiledKernel
 from .._tolerances import Outputs
 from . import _variations
-from ._case import Case, NotRun, check_after, copies, quiet, spell_error
+from ._case import Case, NotRun, check_after, copies, format_error, quiet
 
 # The time for all lines of a slow kernel.
 _MOST_SECONDS = 10.0
@@ -111,7 +111,7 @@ def thread_safe(case: Case) -> str:
             for result, wanted in zip(results, expected, strict=True):
                 if isinstance(result, Exception):
                     raise AssertionError(
-                        f"the kernel raises {spell_error(result)} when another thread's call runs at {place}"
+                        f"the kernel raises {format_error(result)} when another thread's call runs at {place}"
                     ) from result
                 case.compare(result, wanted, f"when another thread's call runs at {place}")
             # Python generates the code of NamedTuples and dataclasses in "<string>".

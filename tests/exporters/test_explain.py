@@ -71,7 +71,7 @@ def test_calls_on_what_a_mask_selects(model, function):
     x = torch.rand(3, 4)
     assert exporters.verify(net, (x,), exporters.export(net, (x,), verbose=False)).ok
     found = exporters.explain(net, (x,))
-    assert (found.problem, found.by("fallback"), found.by("nothing")) == ("", [], [])
+    assert (found.problem, found.by("fallback"), found.by("unsupported")) == ("", [], [])
 
 
 def test_torch_where_its_own_translation_is_right(model):
@@ -146,7 +146,7 @@ def test_registrations(model):
 )
 def test_what_cannot_be_had(model, function, operator, reason):
     shapes = ({0: torch.export.Dim.DYNAMIC},) if operator == "aten::randperm" else None
-    found = next(item for item in _explained(model, function, dynamic_shapes=shapes) if item.by == "nothing")
+    found = next(item for item in _explained(model, function, dynamic_shapes=shapes) if item.by == "unsupported")
     assert (found.operator, found.calls) == (operator, 1)
     assert reason in found.reason
 
@@ -242,7 +242,7 @@ def test_it_agrees_with_the_export_of_every_operator_of_torch(first):
         try:
             program = exporters.export(call, call.tensors, fallback=True, verbose=False)
         except Exception:
-            assert found.problem or found.by("nothing"), info.full_name
+            assert found.problem or found.by("unsupported"), info.full_name
         else:
-            assert (found.problem, found.by("nothing")) == ("", []), info.full_name
+            assert (found.problem, found.by("unsupported")) == ("", []), info.full_name
             assert found.by("fallback") == [item.operator for item in program.fallbacks], info.full_name

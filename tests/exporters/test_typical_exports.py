@@ -163,7 +163,7 @@ def test_before_an_export() -> None:
     explanation = exporters.explain(Model(torch.relu).eval(), (x,))
     assert_type(explanation, exporters.SupportReport)
     assert_type(explanation[0], exporters.OperatorSupport)
-    assert_type(explanation[0].by, Literal["torch", "registration", "kernel", "fallback", "nothing"])
+    assert_type(explanation[0].by, Literal["torch", "registration", "kernel", "fallback", "unsupported"])
     assert_type([row.operator for row in explanation], list[str])
     explanation.by("torch")
     explanation.by("onnx")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

@@ -55,7 +55,7 @@ def model(name: str, family: str, package: str) -> Callable[[Callable[[], Made]]
 
 def load() -> dict[str, Model]:
     """Return the table, with the models of every module of `tests.model_coverage.models`."""
-    from tests.model_coverage import models, packages  # noqa: F401  # noqa: F401  # noqa: F401
+    from tests.model_coverage import models, packages  # noqa: F401  # noqa: F401  # noqa: F401  # noqa: F401
 
     for module in pkgutil.iter_modules(models.__path__, f"{models.__name__}."):
         importlib.import_module(module.name)

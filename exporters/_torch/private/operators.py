@@ -181,7 +181,7 @@ def can_decompose(overload: OpOverload) -> bool:
 
 
 @guarded("OpOverload._schema")
-def spell(overload: OpOverload) -> str:
+def describe(overload: OpOverload) -> str:
     """Return the schema as torch writes it: ``aten::gelu(Tensor self, *, str approximate="none") -> Tensor``."""
     return str(overload._schema)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..._support.element_types import describe, spell_scalar
+from ..._support.element_types import describe, format_scalar
 from ...errors import DeclarationError, DeviceCopyWarning, InputError, OutputError, warn
 from ..schema.signature import Signature
 from .devices import asarray, asnumpy, cupy_with_gpu, is_cupy
@@ -97,7 +97,7 @@ def check_returned(signature: Signature, result: Any) -> None:
         item = signature.output(index)
         returned = "a NumPy array" if isinstance(output, (np.ndarray, np.generic)) else describe(output)
         dtypes = () if hasattr(output, "dtype") else item.type.dtypes
-        dtype = f", {spell_scalar(dtypes[0])}" if len(dtypes) == 1 else ""
+        dtype = f", {format_scalar(dtypes[0])}" if len(dtypes) == 1 else ""
         raise OutputError(
             f"{signature.qualified_name}: the CUDA kernel returned {returned} for {item.name!r}; return a CuPy "
             f"array, for example cupy.asarray(result{dtype})"

@@ -47,17 +47,17 @@ def fingerprint(op: AnyOp) -> str:
     codes = {
         name: getattr(inspect.unwrap(function), "__code__", None) for name, function in functions.items() if function
     }
-    spelled = repr([(name, _spell(code)) for name, code in sorted(codes.items()) if code is not None])
+    spelled = repr([(name, _format(code)) for name, code in sorted(codes.items()) if code is not None])
     return hashlib.sha256(spelled.encode()).hexdigest()
 
 
-def _spell(constant: Any) -> Any:
+def _format(constant: Any) -> Any:
     if isinstance(constant, CodeType):
         names = constant.co_names, constant.co_varnames, constant.co_freevars
-        return constant.co_code, names, [_spell(item) for item in constant.co_consts]
+        return constant.co_code, names, [_format(item) for item in constant.co_consts]
     if isinstance(constant, frozenset):  # its order depends on hashes, which differ between processes
         return sorted(map(repr, constant))
-    return [_spell(item) for item in constant] if isinstance(constant, tuple) else repr(constant)
+    return [_format(item) for item in constant] if isinstance(constant, tuple) else repr(constant)
 
 
 def check_declared(op: AnyOp, signature: str, spelled: str, code: str) -> None:

@@ -60,7 +60,7 @@ def warn_of_takeover(name: str, before: Callable[..., Any], now: Callable[..., A
     if same_name and (module_of(before) == module_of(now) or _is_same_file(before, now)):
         return
     warn(
-        f"{name} is {_spell(now)} from now on; it was {_spell(before)}. Give one of them another name, domain or "
+        f"{name} now refers to {_format(now)} (previously {_format(before)}). Give one of them another name, domain or "
         "version, or ignore pyops.errors.RedeclarationWarning if this is intended",
         RedeclarationWarning,
     )
@@ -78,7 +78,7 @@ def _is_same_file(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
     return Path(path).is_file() and Path(path).resolve() == Path(other_path).resolve()
 
 
-def _spell(function: Callable[..., Any]) -> str:
+def _format(function: Callable[..., Any]) -> str:
     return f"{_qualified_name(function)} of module {module_of(function)} ({source_line(function)})"
 
 

@@ -20,7 +20,7 @@ except ImportError as error:
 import numpy as np
 from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
-from ..._support.element_types import spell_shape
+from ..._support.element_types import format_shape
 from ..._support.text_tables import html_parts, printable
 from ...errors import EngineError, FilledNodeWarning, InputError, ModelError, did_you_mean, warn
 from ..cuda import cuda_provider, devices
@@ -33,7 +33,7 @@ from ..satellites import satellite
 from . import kernel_exceptions, ort_values
 from .engine_choice import Engine, choose
 from .external_data import read_external_data
-from .lazy_session import DeferredSession
+from .lazy_session import LazySession
 from .load_errors import explained, listing, note_mistyped
 from .native import op_registration as native
 from .native.session_options import library_ops
@@ -64,7 +64,7 @@ R = TypeVar("R")
 Options = TypeVar("Options")
 
 
-class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
+class InferenceSession(LazySession, onnxruntime.InferenceSession):
     """An ``onnxruntime.InferenceSession`` that runs the declared ops.
 
     An exception raised in a kernel reaches the caller unchanged, with a note that names the node. Functions declared
@@ -251,7 +251,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
 
     def __repr__(self) -> str:
         if self._is_pending:
-            return f"<{type(self).__name__}, to be made when it is first used>"
+            return f"<{type(self).__name__}, to be created on first use>"
         if not hasattr(self, "_nodes"):  # it could not be created
             return super().__repr__()
         given, results = (", ".join(item.name for item in items) for items in (self.get_inputs(), self.get_outputs()))
@@ -263,7 +263,7 @@ class InferenceSession(DeferredSession, onnxruntime.InferenceSession):
     def _repr_html_(self) -> str:
         values: list[Sequence[str]] = [("", "name", "type", "shape")]
         for kind, items in (("input", self.get_inputs()), ("output", self.get_outputs())):
-            values += [(kind, item.name, item.type, spell_shape(item.shape)) for item in items]
+            values += [(kind, item.name, item.type, format_shape(item.shape)) for item in items]
         nodes: list[Sequence[str]] = [("node", "op", "version", "kernel")]
         for name, op in self._nodes:
             nodes.append((name, op.signature.qualified_name, str(op.version), source_line(op.kernels["cpu"])))
@@ -539,6 +539,6 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     ):
         if left_out:
             names = ", ".join(op.signature.qualified_name for op in left_out)
-            warn(f"ops left out: {names}, because {reason}, or run them in a pyops.InferenceSession")
+            warn(f"skipped ops: {names}, because {reason}, or run them in a pyops.InferenceSession")
     native.register(options, [host for op in ops for host in model.plain_hosts(op)])
     return options

@@ -1,4 +1,4 @@
-"""Sessions that are made when they are first used: unpickled ones, and those that a forked process inherited.
+"""Sessions that are created on first use: unpickled ones, and those that a forked process inherited.
 
 ONNX Runtime's threads do not exist in a forked process, where a run, and the end of the process, would wait for them
 forever. There, a session with threads is made again, and the inherited one is never destroyed.
@@ -29,13 +29,13 @@ _ASKED = ("__", "_ipython", "_repr_")
 # Of pending sessions, by key. There is no lock for all of them: creating a session may run the user's code, which may
 # wait for another thread that uses another session.
 _locks: dict[Any, RLock] = {}
-_shared: OrderedDict[str, DeferredSession] = OrderedDict()
+_shared: OrderedDict[str, LazySession] = OrderedDict()
 # Only C code runs when a session is freed: what a signal's handler raises in a finalizer is lost.
-_living: set[weakref.ref[DeferredSession]] = set()
+_living: set[weakref.ref[LazySession]] = set()
 _kept: list[dict[str, Any]] = []
 
 
-class DeferredSession:
+class LazySession:
     """The part of `pyops.InferenceSession` that pickles and copies sessions, and defers their creation.
 
     A session that has not been made has one attribute, which makes it. It gets the others when one is looked up.
@@ -44,7 +44,7 @@ class DeferredSession:
     _origin: Origin
 
     @classmethod
-    def _made_from(cls, origin: Origin) -> DeferredSession:
+    def _made_from(cls, origin: Origin) -> LazySession:
         """Return a new session."""
         raise NotImplementedError
 
@@ -63,7 +63,7 @@ class DeferredSession:
         return unpickled, (type(self), recipe)
 
     def __copy__(self) -> Any:
-        session: DeferredSession = type(self).__new__(type(self))
+        session: LazySession = type(self).__new__(type(self))
         if self._is_pending:
             vars(session).update(vars(self))
         else:
@@ -73,13 +73,13 @@ class DeferredSession:
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return self.__copy__()
 
-    def _share(self, made: DeferredSession) -> None:
+    def _share(self, made: LazySession) -> None:
         """Use what another session consists of, and keep that session alive."""
-        made._fill()  # a fork may have inherited it
+        made._materialize()  # a fork may have inherited it
         vars(self).update(vars(made), _shared_with=made)
         _living.add(weakref.ref(self, _living.discard))
 
-    def _fill(self) -> None:
+    def _materialize(self) -> None:
         pending = vars(self).get(_PENDING)
         if pending is None:
             return
@@ -94,25 +94,25 @@ class DeferredSession:
         def __getattr__(self, name: str) -> Any:
             if _PENDING not in vars(self) or name.startswith(_ASKED):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-            self._fill()
+            self._materialize()
             return getattr(self, name)
 
 
-def unpickled(cls: type[DeferredSession], recipe: Recipe) -> DeferredSession:
-    """Return a session that is made by a recipe when it is first used."""
-    session: DeferredSession = cls.__new__(cls)
+def unpickled(cls: type[LazySession], recipe: Recipe) -> LazySession:
+    """Return a session that is created by a recipe on first use."""
+    session: LazySession = cls.__new__(cls)
     vars(session)[_PENDING] = Unpickled(recipe)
     return session
 
 
 class Unpickled:
-    """What makes a session that has been unpickled."""
+    """Creates a session that has been unpickled."""
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = session_pickling.Whole(recipe)
         self.key: Any = recipe.get("key")
 
-    def made(self, cls: type[DeferredSession]) -> DeferredSession:
+    def made(self, cls: type[LazySession]) -> LazySession:
         """Return the session, shared by all that were unpickled from equal pickles."""
         # Every time, because the code of an op may have changed since the session was shared.
         origin = session_pickling.origin(self.recipe)
@@ -128,14 +128,14 @@ class Unpickled:
 
 
 class Inherited:
-    """What makes a session again in a forked process, in place of an inherited one with threads."""
+    """Recreates, in a forked child, a session whose threads did not survive the fork."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
-        self._session: DeferredSession | None = None
+        self._session: LazySession | None = None
         self.key: Any = id(self)
 
-    def made(self, cls: type[DeferredSession]) -> DeferredSession:
+    def made(self, cls: type[LazySession]) -> LazySession:
         """Return the session, shared by the copies of the inherited one.
 
         Raises
@@ -149,7 +149,7 @@ class Inherited:
         return self._session
 
 
-def _made_in_worker(cls: type[DeferredSession], origin: Origin) -> DeferredSession:
+def _made_in_worker(cls: type[LazySession], origin: Origin) -> LazySession:
     options = session_options(origin.options)
     chosen = 0 if options is None else options.intra_op_num_threads
     threads = worker_threads(origin.threads, chosen)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..._support.builtin_operators import is_builtin, opset_too_old
-from ..._support.element_types import describe, dtype_name, from_type_str, spell_scalar
+from ..._support.element_types import describe, dtype_name, format_scalar, from_type_str
 from ..._support.text_tables import printable
 from ...errors import EngineError, ModelError
 from ..models.model import Key, Model
@@ -182,5 +182,5 @@ def note_mistyped(error: Exception, inputs: Sequence[Any], feed: Any) -> None:
         given = f"{item.name}.detach()" if getattr(value, "requires_grad", False) else item.name
         error.add_note(
             f"input {item.name!r} is {describe(value)}; the model needs {dtype_name(row.dtype)}: "
-            f"np.asarray({given}, {spell_scalar(row.dtype)})"
+            f"np.asarray({given}, {format_scalar(row.dtype)})"
         )

@@ -15,13 +15,13 @@ from typing import Any, Generic, TypeVar
 import onnxruntime
 
 from ..._support.locks import RLock, TryLock
-from ..._support.text_tables import Part, Shown
+from ..._support.text_tables import Displayable, Part
 from ...errors import PyopsError
 from ..ops.op import AnyOp
 
 Key = TypeVar("Key")
 
-_HEADER = ("node", "op", "calls", "kernel", "around", "kernel a call", "around a call")
+_HEADER = ("node", "op", "calls", "kernel", "overhead", "kernel a call", "overhead a call")
 
 
 class NodeProfile:
@@ -37,7 +37,7 @@ class NodeProfile:
         The number of calls.
     kernel_seconds : float
         Time in the kernel.
-    around_seconds : float
+    overhead_seconds : float
         Overhead around the kernel: wrapping tensors as arrays, checks, copying results.
     """
 
@@ -46,15 +46,15 @@ class NodeProfile:
         self.op = op
         self.calls = 0
         self.kernel_seconds = 0.0
-        self.around_seconds = 0.0
+        self.overhead_seconds = 0.0
         self._lock = RLock()
         # Of the call that is running in this thread: the nanoseconds that its kernel took.
         self._running = threading.local()
 
     def _row(self) -> list[str]:
-        totals = self.kernel_seconds, self.around_seconds
+        totals = self.kernel_seconds, self.overhead_seconds
         times = *totals, *(seconds / max(self.calls, 1) for seconds in totals)
-        return [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_spell_seconds, times)]
+        return [self.name, self.op.signature.qualified_name, f"{self.calls:,}", *map(_format_seconds, times)]
 
     def call(self, compute: Callable[[Any], Any], argument: Any) -> Any:
         """Return ``compute(argument)`` and add its times to the profile."""
@@ -67,7 +67,7 @@ class NodeProfile:
             with self._lock:
                 self.calls += 1
                 self.kernel_seconds += kernel / 1e9
-                self.around_seconds += (whole - kernel) / 1e9
+                self.overhead_seconds += (whole - kernel) / 1e9
 
     def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a version of a kernel that adds the time it takes."""
@@ -146,7 +146,7 @@ class SessionNodes(Generic[Key]):
                 self._originals.clear()
 
 
-class Profile(Shown):
+class Profile(Displayable):
     """The result of `profile`: a table in a terminal or notebook.
 
     Attributes
@@ -210,6 +210,6 @@ def profile(session: onnxruntime.InferenceSession) -> AbstractContextManager[Pro
     return nodes.timed()
 
 
-def _spell_seconds(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     scale, unit = next(((s, u) for s, u in ((1, "s"), (1e3, "ms")) if seconds * s >= 1), (1e6, "µs"))
     return f"{seconds * scale:.3g} {unit}" if seconds * scale < 1000 else f"{seconds * scale:,.0f} {unit}"

@@ -16,10 +16,10 @@ from ..._support.element_types import (
     describe,
     dtype_name,
     element_type,
+    format_scalar,
+    format_shape,
     holds_str,
     is_masked,
-    spell_scalar,
-    spell_shape,
 )
 from ...errors import InputError, OutputError
 from ..cuda.devices import is_cupy
@@ -103,7 +103,7 @@ def _as_array_of(value: Any, item: Input) -> str:
     except Exception:  # NumPy cannot make an array of it
         own = item.type.dtypes[0]
     near = (float32 if own == np.float64 else STRING if own.kind in "UT" else own, float32, *item.type.dtypes)
-    return f"np.asarray({item.name}, {spell_scalar(next(dtype for dtype in near if dtype in item.type.dtypes))})"
+    return f"np.asarray({item.name}, {format_scalar(next(dtype for dtype in near if dtype in item.type.dtypes))})"
 
 
 def _plain(value: Any) -> Any:
@@ -142,7 +142,7 @@ def output_dtypes(signature: Signature, inputs: Sequence[DType | None]) -> tuple
             near = min(item.type.dtypes, key=lambda known: known != np.float32)
             raise InputError(
                 f"{signature.qualified_name}: input {item.name!r} is {dtype_name(dtype)}; declared as {item.type}: "
-                f"convert it, in NumPy with {item.name}.astype({spell_scalar(near)})"
+                f"convert it, in NumPy with {item.name}.astype({format_scalar(near)})"
             )
         if not item.homogeneous:
             continue
@@ -271,7 +271,7 @@ def check_shapes(signature: Signature, shapes: Shapes, outputs: Sequence[Any], i
     given = [output.shape for output in outputs]
     if given == list(shapes) or (len(given) == len(shapes) and all(map(_fits, given, shapes))):
         return
-    returned, expected = (", ".join(map(spell_shape, items)) for items in (given, shapes))
+    returned, expected = (", ".join(map(format_shape, items)) for items in (given, shapes))
     raise OutputError(
         f"{signature.qualified_name}: for inputs {', '.join(map(describe, inputs))} the kernel returned shapes "
         f"{returned} and the shape function gives {expected}; one of the two is wrong"
@@ -295,7 +295,7 @@ def _check_output(signature: Signature, index: int, dtype: DType | None, value: 
     value = _plain(value)
     # Tests for NumPy and CuPy arrays without importing CuPy; the dtypes of torch and others are not np.dtype.
     if not isinstance(getattr(value, "dtype", None), np.dtype) or not hasattr(value, "shape"):
-        fix = f"return np.asarray(result, {spell_scalar(dtype)})"
+        fix = f"return np.asarray(result, {format_scalar(dtype)})"
         if value is None:
             fix = "return an array"
         elif isinstance(value, tuple):
@@ -305,9 +305,9 @@ def _check_output(signature: Signature, index: int, dtype: DType | None, value: 
         return _check_strings(declared, value)
     if value.dtype != dtype:
         known = element_type(value.dtype)
-        hint = "" if known is None or known.dtype == dtype else f", or declare it NDArray[{spell_scalar(value.dtype)}]"
+        hint = "" if known is None or known.dtype == dtype else f", or declare it NDArray[{format_scalar(value.dtype)}]"
         raise OutputError(
-            f"{declared} and the kernel returned {describe(value)}; return result.astype({spell_scalar(dtype)}){hint}"
+            f"{declared} and the kernel returned {describe(value)}; return result.astype({format_scalar(dtype)}){hint}"
         )
     return value
 

@@ -19,7 +19,7 @@ from ...errors import DeclarationError
 from . import type_hints
 from .attribute import Attribute
 from .signature import Input, Output, Signature, TypeParameter, check_returns
-from .type_hints import HintError, spell
+from .type_hints import HintError, format_hint
 
 Compile = bool | Literal["try", "debug"]
 FastMath = bool | Collection[str]
@@ -164,7 +164,7 @@ class _Reader:
         inner, optional = type_hints.strip_none(hint)
         if variadic:
             if optional:
-                raise HintError("a variadic input cannot be optional", f"write *{name}: {spell(inner)}")
+                raise HintError("a variadic input cannot be optional", f"write *{name}: {format_hint(inner)}")
             return Input(
                 name,
                 type_hints.type_parameter(inner, f"T_{name}"),
@@ -179,7 +179,7 @@ class _Reader:
         if optional != (parameter.default is None):
             raise HintError(
                 "an optional input needs both `| None` in its hint and the default None",
-                f"write {name}: {spell(inner)} | None = None, after the inputs that are required",
+                f"write {name}: {format_hint(inner)} | None = None, after the inputs that are required",
             )
         return Input(name, type_hints.type_parameter(inner, f"T_{name}"), optional=optional)
 
@@ -231,7 +231,7 @@ class _Reader:
 
     def output(self, hint: Any) -> Any:
         if type_hints.is_abstract(hint):
-            scalar = spell(hint)[len("NDArray[") : -1]
+            scalar = format_hint(hint)[len("NDArray[") : -1]
             raise HintError(
                 f"{scalar} contains several types",
                 f'use a TypeVar shared with an input: T = TypeVar("T", bound={scalar})',
@@ -251,7 +251,7 @@ class _Reader:
                 )
 
     def check_out(self, parameter: inspect.Parameter, returned: Any) -> None:
-        expected = f"out: {spell(returned)} | None = None"
+        expected = f"out: {format_hint(returned)} | None = None"
         if parameter.kind is not parameter.KEYWORD_ONLY:
             raise HintError("`out` is the buffer for the result", "put it after `*`, or rename the input")
         inner, optional = type_hints.strip_none(self.hint(parameter, expected))

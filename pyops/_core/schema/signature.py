@@ -259,24 +259,24 @@ class Signature:
         return replace(self, may_inplace=tuple((outputs[output], inputs[input]) for output, input in names.items()))
 
     def __str__(self) -> str:
-        return f"{self.qualified_name}{self._spell(str)}"
+        return f"{self.qualified_name}{self._format(str)}"
 
     @property
     def brief(self) -> str:
         """Return the parameters and outputs as text, followed by the types of each type parameter."""
         parameters = [parameter for parameter in self.type_parameters if len(parameter.dtypes) > 1]
-        text = self._spell(lambda type: type.name if type in parameters else str(type))
+        text = self._format(lambda type: type.name if type in parameters else str(type))
         return "; ".join([text, *(f"{parameter.name}: {_abbreviate(parameter.dtypes)}" for parameter in parameters)])
 
-    def _spell(self, spell_type: Callable[[TypeParameter], str]) -> str:
+    def _format(self, format_type: Callable[[TypeParameter], str]) -> str:
         inputs = [
-            f"{'*' if item.variadic else ''}{item.name}: {spell_type(item.type)}{' | None' if item.optional else ''}"
+            f"{'*' if item.variadic else ''}{item.name}: {format_type(item.type)}{' | None' if item.optional else ''}"
             for item in self.inputs
         ]
         attributes = [str(attribute) for attribute in self.attributes]
         if attributes:
             inputs.append("*")
-        outputs = ", ".join(f"{'*' if item.variadic else ''}{spell_type(item.type)}" for item in self.outputs)
+        outputs = ", ".join(f"{'*' if item.variadic else ''}{format_type(item.type)}" for item in self.outputs)
         return f"({', '.join(inputs + attributes)}) -> {outputs}"
 
 

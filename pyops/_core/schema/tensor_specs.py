@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike
 
-from ..._support.element_types import DType, describe, dtype_name, native_dtype, spell_scalar, spell_shape
+from ..._support.element_types import DType, describe, dtype_name, format_scalar, format_shape, native_dtype
 from ...errors import ShapeInferenceError, UnknownSizeError
 from .call_validation import output_dtypes
 from .signature import Signature
@@ -214,7 +214,7 @@ class TensorSpec:
         return spec
 
     def __str__(self) -> str:
-        return f"{dtype_name(self.dtype)}{spell_shape(self.shape)}"
+        return f"{dtype_name(self.dtype)}{format_shape(self.shape)}"
 
 
 def broadcast(*specs: TensorSpec) -> tuple[Dim, ...]:
@@ -317,6 +317,6 @@ def infer(
         if dtype is not None and spec.dtype != dtype:
             raise ShapeInferenceError(
                 f"the shape function of {name} gives dtype {dtype_name(spec.dtype)}, but declared is "
-                f"{dtype_name(dtype)}; return spec.like(dtype={spell_scalar(dtype)})"
+                f"{dtype_name(dtype)}; return spec.like(dtype={format_scalar(dtype)})"
             )
     return outputs

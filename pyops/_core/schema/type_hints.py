@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..._support.annotations import annotations_of
-from ..._support.element_types import DType, element_type, expand, spell_scalar
+from ..._support.element_types import DType, element_type, expand, format_scalar
 from ...errors import InputError
 from .attribute import Attribute, AttributeKind
 from .signature import TypeParameter
@@ -150,20 +150,20 @@ def scalar_of(hint: Any) -> Any:
     return None
 
 
-def spell(hint: Any) -> str:
+def format_hint(hint: Any) -> str:
     """Return a hint as the user would write it, for messages."""
     if is_array(hint):
         scalar = scalar_of(hint)
-        return "np.ndarray" if scalar is None else f"NDArray[{spell(scalar)}]"
+        return "np.ndarray" if scalar is None else f"NDArray[{format_hint(scalar)}]"
     if isinstance(hint, TypeVar):
         return hint.__name__
     if hint is types.NoneType:
         return "None"
     if _is_union(hint):
-        return " | ".join(map(spell, typing.get_args(hint)))
+        return " | ".join(map(format_hint, typing.get_args(hint)))
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if isinstance(origin, type) and args:
-        return f"{origin.__name__}[{', '.join('...' if arg is Ellipsis else spell(arg) for arg in args)}]"
+        return f"{origin.__name__}[{', '.join('...' if arg is Ellipsis else format_hint(arg) for arg in args)}]"
     if isinstance(hint, type):
         return f"np.{hint.__name__}" if hint.__module__ == "numpy" else hint.__qualname__
     return str(hint).replace("typing.", "")
@@ -200,7 +200,7 @@ def type_parameter(hint: Any, own_name: str) -> TypeParameter:
         return TypeParameter(scalar.__name__, _variable_dtypes(scalar))
     if len(union_members(scalar)) > 1:
         raise HintError(
-            f"{spell(scalar)} is not an element type", f"use {_variable(union_members(scalar))} and NDArray[T]"
+            f"{format_hint(scalar)} is not an element type", f"use {_variable(union_members(scalar))} and NDArray[T]"
         )
     dtypes = _dtypes(scalar)
     row = element_type(dtypes[0])
@@ -233,13 +233,13 @@ def _variable_dtypes(variable: TypeVar) -> tuple[DType, ...]:
 
 def _dtypes(scalar: Any) -> tuple[DType, ...]:
     if not isinstance(scalar, type):
-        raise HintError(f"{spell(scalar)} is not an element type", "write a NumPy scalar type such as np.float32")
+        raise HintError(f"{format_hint(scalar)} is not an element type", "write a NumPy scalar type such as np.float32")
     # The types of ml_dtypes are subclasses of np.generic too.
     if not issubclass(scalar, np.generic):
-        raise HintError(f"{spell(scalar)} is not a NumPy type", f"write {_numpy_name(scalar)}")
+        raise HintError(f"{format_hint(scalar)} is not a NumPy type", f"write {_numpy_name(scalar)}")
     dtypes = expand(scalar)
     if not dtypes:
-        raise HintError(f"ONNX has no element type for {spell(scalar)}", "use one that ONNX has, such as float64")
+        raise HintError(f"ONNX has no element type for {format_hint(scalar)}", "use one that ONNX has, such as float64")
     return dtypes
 
 
@@ -254,15 +254,17 @@ def _not_a_tensor(hint: Any) -> HintError:
     members = tuple(map(plain, hint.__constraints__ if isinstance(hint, TypeVar) else union_members(hint)))
     if len(members) > 1 and all(map(is_array, members)):
         variable = _variable([scalar_of(member) for member in members])
-        return HintError(f"{spell(hint)} is not a tensor type", f"put the types inside: {variable} and NDArray[T]")
+        return HintError(
+            f"{format_hint(hint)} is not a tensor type", f"put the types inside: {variable} and NDArray[T]"
+        )
     if getattr(hint, "__module__", "").partition(".")[0] == "torch":
         return HintError(
-            f"torch.{spell(hint)} is a type of torch, but kernels get NumPy arrays",
+            f"torch.{format_hint(hint)} is a type of torch, but kernels get NumPy arrays",
             "write NDArray[np.float32], or NDArray[T] with a TypeVar T for several types; exporters.custom_op makes "
             "a torch operator of the op",
         )
     return HintError(
-        f"{spell(hint)} is not a tensor type",
+        f"{format_hint(hint)} is not a tensor type",
         "annotate inputs as NDArray[...], outputs as that or a tuple or NamedTuple of them; attributes go after `*`",
     )
 
@@ -274,7 +276,7 @@ def _missing_type(spelled: str) -> HintError:
 
 
 def _variable(members: Any, name: str = "T") -> str:
-    scalars = [spell_scalar(member) if _count(member) == 1 else spell(member) for member in members]
+    scalars = [format_scalar(member) if _count(member) == 1 else format_hint(member) for member in members]
     return f'{name} = TypeVar("{name}", {", ".join(scalars)})'
 
 
@@ -307,10 +309,10 @@ def read_attribute(name: str, hint: Any, default: Any) -> Attribute:
     inner, nullable = strip_none(hint)
     kind, options = _attribute_kind(inner)
     if nullable != (default is None):
-        other = f", or {spell(inner)} = {default!r}" if nullable and not required else ""
+        other = f", or {format_hint(inner)} = {default!r}" if nullable and not required else ""
         raise HintError(
             "an attribute needs both `| None` in its hint and the default None, or neither",
-            f"write {spell(inner)} | None = None{other}",
+            f"write {format_hint(inner)} | None = None{other}",
         )
     attribute = Attribute(name, kind, required, **options)
     try:
@@ -341,7 +343,7 @@ def _attribute_kind(hint: Any) -> tuple[AttributeKind, dict[str, Any]]:
             "a keyword-only parameter is an attribute",
             "write np.ndarray for a tensor attribute, or put it before `*` for an input",
         )
-    raise HintError(f"{spell(hint)} is not an ONNX attribute type", f"use {ATTRIBUTE_HINTS}")
+    raise HintError(f"{format_hint(hint)} is not an ONNX attribute type", f"use {ATTRIBUTE_HINTS}")
 
 
 def named_tuple_of(function: Callable[..., Any]) -> Callable[..., Any] | None:

@@ -103,7 +103,7 @@ class Writer:
         names += ["None"] * self.specialization.missing
         values = [code for _, code in self.specialization.attributes]
         outs = [f"out{i}" for i in range(len(self.specialization.outputs))] if self.specialization.buffers else []
-        arguments = ", ".join(map(spell_tuple, (names, values, outs)))
+        arguments = ", ".join(map(format_tuple, (names, values, outs)))
         self.add(f"results = kernel({arguments})")
 
     def body(self) -> str:
@@ -232,7 +232,7 @@ class Writer:
         return self.text("part_body(job, index)")
 
 
-def spell_tuple(items: Sequence[str]) -> str:
+def format_tuple(items: Sequence[str]) -> str:
     """Return the code of a tuple of these expressions."""
     return f"({' '.join(f'{item},' for item in items)})"
 

@@ -63,7 +63,7 @@ class CallableKernel:
         options: Mapping[str, Any],
         cached: bool = True,
     ) -> None:
-        code = _call_code(spell_arguments(function, signature, buffers), signature, dtypes)
+        code = _call_code(format_arguments(function, signature, buffers), signature, dtypes)
         # As in NumPy, division by zero does not raise.
         options = {"nogil": True, "error_model": "numpy", **options}
         # Only `call` is called from Python; the others need no wrapper for that.
@@ -103,7 +103,7 @@ def define(name: str, code: str, names: dict[str, Any]) -> Any:
     return names[name]
 
 
-def spell_arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[str]:
+def format_arguments(function: Callable[..., Any], signature: Signature, buffers: bool) -> list[str]:
     """Return the expression for each parameter of the kernel, in terms of ``inputs``, ``values`` and ``outs``."""
     attributes = [attribute.name for attribute in signature.attributes]
     arguments: list[str] = []

@@ -141,7 +141,9 @@ class CompiledKernel:
         with self._lock:
             given = [None if array is None else array.dtype for array in inputs]
             if lacking := self.lacking([*given, *dtypes], attributes):
-                self._warn(f"has no compiled form for {lacking}, which numba lacks; the plain kernel runs instead")
+                self._warn(
+                    f"has no compiled form for {lacking}, which numba does not support; the plain kernel runs instead"
+                )
                 self._is_compiled[key] = False
             if key not in self._is_compiled:
                 from numba import typeof
@@ -153,7 +155,7 @@ class CompiledKernel:
                 except CompileError as error:  # a function calls itself
                     reason = str(error)
                 if reason is not None:
-                    what = ", ".join("None" if array is None else spell(array.dtype, array.ndim) for array in inputs)
+                    what = ", ".join("None" if array is None else type_of(array.dtype, array.ndim) for array in inputs)
                     if not any(self._is_compiled.values()):  # names it refers to may be defined by the next call
                         self._callables.clear()
                     self._fail_compilation(what, reason)
@@ -242,7 +244,7 @@ def compile_kernel(
         kernel.entry(found, values)
 
 
-def spell(dtype: DType, rank: int) -> str:
+def type_of(dtype: DType, rank: int) -> str:
     """Return a type in the form used in messages: ``float32[:, :]``."""
     return f"{dtype_name(dtype)}[{', '.join(':' * rank)}]"
 

@@ -150,7 +150,7 @@ def _call_plain(node: int, context: int, tensors: int, key: int, size: int) -> i
     c.Py_IncRef(owner)
     status = 0
     if not _prepare(node, tensors, arrays, arguments) or (
-        gives and not _lend(node, context, shapes, buffers, others + 8 * other_count - 8)
+        gives and not _allocate_outputs(node, context, shapes, buffers, others + 8 * other_count - 8)
     ):
         c.PyErr_Clear()
         _release(others, other_count)
@@ -165,19 +165,19 @@ def _call_plain(node: int, context: int, tensors: int, key: int, size: int) -> i
         if result == 0:
             outcome = layout.RAISED
             result = _raised()
-        elif _deliver(node, context, shapes, gives * buffers, result):
+        elif _copy_outputs(node, context, shapes, gives * buffers, result):
             outcome = layout.DELIVERED
             c.Py_DecRef(result)
             result = load(node, layout.NONE)
             c.Py_IncRef(result)
         _release(others, other_count)
-        if outcome == layout.DELIVERED and _is_ours(arrays, array_count, result):
+        if outcome == layout.DELIVERED and _owns(arrays, array_count, result):
             _release(arrays, array_count)
             c.Py_DecRef(result)
         else:
             store(outcome, words, layout.OUTCOME)
             store(_list(arrays, array_count, result), words, layout.OBJECTS)
-            status = _hand_over(node, words)
+            status = _resume_in_python(node, words)
     c.Py_DecRef(owner)
     return status
 
@@ -261,7 +261,7 @@ def _array(node: int, dtype: int, rank: int, dims: int, data: int, flags: int, b
     return array
 
 
-def _lend(node: int, context: int, shapes: int, buffers: int, out: int) -> int:
+def _allocate_outputs(node: int, context: int, shapes: int, buffers: int, out: int) -> int:
     """Allocate the outputs, and write the kernel's argument `out`; return whether that succeeded."""
     item = node + 8 * layout.ITEMS + 16 * load(node, layout.INPUTS)
     count = load(node, layout.OUTPUTS)
@@ -306,7 +306,7 @@ def _allocate(node: int, context: int, index: int, rank: int, dims: int) -> int:
     return load(cells, 1)
 
 
-def _deliver(node: int, context: int, shapes: int, buffers: int, result: int) -> int:
+def _copy_outputs(node: int, context: int, shapes: int, buffers: int, result: int) -> int:
     """Check what the kernel returned, and copy it unless it is `out`; return whether that succeeded."""
     item = node + 8 * layout.ITEMS + 16 * load(node, layout.INPUTS)
     count = load(node, layout.OUTPUTS)
@@ -372,7 +372,7 @@ def _copy(target: int, source: int, size: int) -> int:
     return c.PyEval_RestoreThread(state)
 
 
-def _is_ours(arrays: int, count: int, none: int) -> int:
+def _owns(arrays: int, count: int, none: int) -> int:
     """Return whether nothing else refers to arrays."""
     for i in range(count):
         if load(arrays, i) != none and load_int(load(arrays, i)) != 1:
@@ -404,7 +404,7 @@ def _list(arrays: int, count: int, last: int) -> int:
     return objects
 
 
-def _hand_over(node: int, words: int) -> int:
+def _resume_in_python(node: int, words: int) -> int:
     """Let Python finish the call; return its status."""
     objects = load(words, layout.OBJECTS)
     status = call(load(node, layout.PYTHON), node, words | layout.HANDED)

@@ -162,7 +162,7 @@ def _work(
         if not uses:
             reasons[op] = f"no ranks are given for its {len(op.signature.inputs)} inputs"
         if not given and (lacking := left_out_types(op.signature)):
-            warnings.append(f"{name} is not built for {', '.join(lacking)}, which numba lacks")
+            warnings.append(f"{name} is not built for {', '.join(lacking)}, which numba does not support")
         for key, use in zip(keys, uses, strict=True):
             work.setdefault(key, (op, use))
     return list(work.values()), reasons, warnings

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..._support.text_tables import Part, Shown
+from ..._support.text_tables import Displayable, Part
 from ...errors import InputError
 from .external_symbols import elf_symbols
 
@@ -40,7 +40,7 @@ class BuiltOp:
 
 
 @dataclass(frozen=True, repr=False)
-class BuildReport(Shown):
+class BuildReport(Displayable):
     """What `pyops.build` made.
 
     Attributes
@@ -54,7 +54,7 @@ class BuildReport(Shown):
     size : int
         The size of the file in bytes.
     undefined_symbols : tuple of str
-        The symbols that the library takes from the system; empty for files other than ELF.
+        The symbols that the library needs from the system; empty for files other than ELF.
     glibc : str
         The oldest glibc that it runs with, such as ``"2.17"``; empty if it needs none.
     oldest_onnxruntime : str
@@ -87,7 +87,7 @@ class BuildReport(Shown):
             f"{self.path}: {self.size:,} bytes for {self.target} ({self.cpu}), ONNX Runtime "
             f"{self.oldest_onnxruntime} or later{glibc}",
             rows,
-            *(f"takes from the system: {' '.join(self.undefined_symbols)}" for _ in self.undefined_symbols[:1]),
+            *(f"needs from the system: {' '.join(self.undefined_symbols)}" for _ in self.undefined_symbols[:1]),
             *(f"warning: {text}" for text in self.warnings),
             *(f"not built: {text}" for text in self.refused),
         ]

@@ -102,7 +102,7 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
     arrays = [None if item is None else np.empty((0,) * item[1], item[0]) for item in use.inputs]
     dtypes = kernel.output_dtypes(arrays)
     if lacking := kernel.lacking([*(item and item[0] for item in use.inputs), *dtypes], use.attributes):
-        raise CompileError(f"numba lacks {lacking}")
+        raise CompileError(f"numba does not support {lacking}")
     given, _ = specialize(signature, None, arrays, use.attributes, dtypes, len(dtypes), None)
     specialization, warnings, shapes = given, [], None
     if op.shape_function is not None:
@@ -278,11 +278,11 @@ class _Later:
 
 def _with_exceptions_as_text(module: str) -> str:
     """Return a module, as LLVM assembly, whose exceptions are text."""
-    module = _NO_ENVIRONMENT.sub("", _PICKLED.sub(_spell_constant, module))
+    module = _NO_ENVIRONMENT.sub("", _PICKLED.sub(_format_constant, module))
     return _BOXING.sub(r"@pyops_\1", _ENVIRONMENT.sub("inttoptr i64 1 to ptr", module))
 
 
-def _spell_constant(match: re.Match[str]) -> str:
+def _format_constant(match: re.Match[str]) -> str:
     escaped = re.compile(r"\\(\\|[0-9A-F]{2})")
     data = escaped.sub(lambda code: "\\" if code[1] == "\\" else chr(int(code[1], 16)), match[2]).encode("latin-1")
     raised = pickle.loads(data)

@@ -22,8 +22,8 @@ from numba.np.numpy_support import as_dtype
 from ..._core import AnyOp
 from ...errors import CompileError
 from ...shapes import RuntimeDim, TensorSpec, broadcast, new_dim
-from ..compiled.callback_source import CODE_NAMES, spell_tuple
-from ..compiled.compilation import define, make_dispatcher, positional, spell_arguments
+from ..compiled.callback_source import CODE_NAMES, format_tuple
+from ..compiled.compilation import define, format_arguments, make_dispatcher, positional
 from ..compiled.intrinsics import INNER, for_compiled_code, overload
 from ..compiled.specialization import Specialization
 
@@ -160,17 +160,17 @@ class CompiledShapes:
             else:
                 specs.append(f"make_spec(tuple_at(key + {8 * at}, {item[1]}), np.{item[0]})")
                 at += item[1]
-        values = spell_tuple([code for _, code in specialization.attributes])
+        values = format_tuple([code for _, code in specialization.attributes])
         function = op.shape_function
         assert function is not None
-        called = f"function({', '.join(spell_arguments(function, op.signature, False))})"
+        called = f"function({', '.join(format_arguments(function, op.signature, False))})"
         names = CODE_NAMES | {
             "make_spec": make_spec,
             "np": np,
             "function": make_dispatcher(positional(function), _OPTIONS, {}),
         }
         code = (
-            f"def specs(key, attributes):\n    inputs, values = {spell_tuple(specs)}, {values}\n    return {called}\n"
+            f"def specs(key, attributes):\n    inputs, values = {format_tuple(specs)}, {values}\n    return {called}\n"
         )
         self._specs = numba.njit(**_OPTIONS)(define("specs", code, names))
         self._specs.compile((types.intp, types.intp))

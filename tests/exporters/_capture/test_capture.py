@@ -334,7 +334,7 @@ def test_a_condition_on_a_dynamic_size_is_listed(model, capture):
 
     sizes = ({0: torch.export.Dim.DYNAMIC}, {0: torch.export.Dim.AUTO})
     with pytest.warns(
-        CaptureWarning, match="the export fixed 2 values of the model's Python code as in a run with the example"
+        CaptureWarning, match="the export specialized 2 values of the model's Python code to a run with the example"
     ):
         program = exporters.export(
             model(function), (torch.ones(8, 2), torch.ones(4, 2)), dynamic_shapes=sizes, capture=capture

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import exporters
 import pyops
 from exporters._fallback import allowed_operators, call_encoding
-from exporters._torch.private.operators import operator_names, schema_arguments, schema_returns, spell
+from exporters._torch.private.operators import describe, operator_names, schema_arguments, schema_returns
 from exporters._torch.tensors import sharing_tensor
 from pyops.errors import InputError, ModelError
 from tests.helpers.scripts import run_plain_script
@@ -127,7 +127,7 @@ def test_every_operator_of_aten_that_may_be_named_takes_and_gives_plain_data():
             if allowed_operators.reason_against(found, {"aten"}):
                 continue
             allowed += 1
-            schema = spell(found)
+            schema = describe(found)
             types = [argument.type for argument in schema_arguments(found)]
             for type_ in types:
                 assert type_.replace("Optional[", "").replace("List[", "").rstrip("]") in names, schema

@@ -8,7 +8,7 @@ import onnx
 import pytest
 
 import pyops
-from pyops._display.inspection import attribute_value, spell_attribute
+from pyops._display.inspection import attribute_value, format_attribute
 from tests.helpers.models import chain
 from tests.pyops._cli.commands import command, parsed, save
 from tests.pyops._core.ops.test_plugins import install
@@ -125,7 +125,7 @@ def test_inspect_tells_attributes_of_every_kind(value: object, told: object, spe
     model.graph.node[0].attribute.append(onnx.helper.make_attribute("given", value))
     (node,) = parsed("inspect", save(model), code=1)["nodes"]
     assert node["attributes"] == {"given": told}
-    assert spell_attribute(attribute_value(model.graph.node[0].attribute[0])) == spelled
+    assert format_attribute(attribute_value(model.graph.node[0].attribute[0])) == spelled
 
 
 def test_inspect_says_which_attributes_cannot_be_read() -> None:

@@ -19,7 +19,7 @@ from tests.helpers.scripts import PREAMBLE, WITHOUT_TORCH, run_plain_script, run
 pytest.importorskip("onnxruntime_extensions")
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
-pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
+pytestmark = pytest.mark.filterwarnings("ignore:skipped ops")
 
 F32, I64, Str = NDArray[np.float32], NDArray[np.int64], NDArray[np.str_]
 x = np.arange(3, dtype=np.float32)

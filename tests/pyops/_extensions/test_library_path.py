@@ -12,7 +12,7 @@ from tests.helpers.plain_sessions import session
 pytest.importorskip("onnxruntime_extensions")
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
-pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
+pytestmark = pytest.mark.filterwarnings("ignore:skipped ops")
 
 F32 = NDArray[np.float32]
 x = np.arange(3, dtype=np.float32)
@@ -112,7 +112,7 @@ attempt(onnxruntime.InferenceSession(chain("half::Theirs").SerializeToString(), 
 attempt(pyops.InferenceSession(chain("half::Theirs", "half::Ours")).run, None, {"x": x})
 """
     expected = """
-ops left out:
+skipped ops:
   - half::Ours: onnxruntime-extensions does not support its domain 'half', which has functions declared with \
 onnxruntime-extensions' own onnx_op (declare those with pyops.onnx_op too); the native engine does
 [[0.0, 2.0, 4.0]]
@@ -144,7 +144,7 @@ for _ in range(2):
 print(caught == [])
 """
     expected = """
-ops left out:
+skipped ops:
   - left::Out: onnxruntime-extensions does not support its optional input 'y', float attribute 'rate', \
 ints attribute 'table'; the native engine does
   - left::Add: onnxruntime-extensions does not support its name 'Add', which ONNX Runtime's optimizers take for ONNX's \

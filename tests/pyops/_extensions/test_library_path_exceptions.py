@@ -17,7 +17,7 @@ from tests.helpers.plain_sessions import session
 pytest.importorskip("onnxruntime_extensions")
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
-pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
+pytestmark = pytest.mark.filterwarnings("ignore:skipped ops")
 
 F32 = NDArray[np.float32]
 x = np.arange(3, dtype=np.float32)

@@ -93,7 +93,7 @@ def test_messages_spell_values_by_type_and_shape(value, text):
 def test_the_spelling_of_a_scalar_type_can_be_typed(row):
     import ml_dtypes
 
-    scalar = eval(element_types.spell_scalar(row.dtype), {"np": np, "ml_dtypes": ml_dtypes})
+    scalar = eval(element_types.format_scalar(row.dtype), {"np": np, "ml_dtypes": ml_dtypes})
     assert element_types.expand(scalar) == (row.dtype,)
 
 

@@ -87,7 +87,7 @@ def test_a_missing_interface_says_so():
     with pytest.raises(
         ExportError, match=r"no longer has the private interface OpOverload._schema.*; use torch 2.13 to 2.15"
     ):
-        operators.spell(object())
+        operators.describe(object())
 
 
 @pytest.mark.parametrize("name", ["torch._no_module.function", "torch.export._trace.no_function"])

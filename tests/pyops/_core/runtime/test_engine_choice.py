@@ -12,7 +12,7 @@ from tests.helpers.systems import needs_posix
 pytest.importorskip("onnxruntime_extensions")
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
-pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
+pytestmark = pytest.mark.filterwarnings("ignore:skipped ops")
 
 
 def test_an_engine_that_does_not_exist_is_refused():

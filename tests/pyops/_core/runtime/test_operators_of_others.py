@@ -17,7 +17,7 @@ from tests.helpers.models import chain, make_model
 extensions = pytest.importorskip("onnxruntime_extensions")
 
 # Other modules of the tests declare ops that onnxruntime-extensions does not support.
-pytestmark = pytest.mark.filterwarnings("ignore:ops left out")
+pytestmark = pytest.mark.filterwarnings("ignore:skipped ops")
 
 F32, Str = NDArray[np.float32], NDArray[np.str_]
 

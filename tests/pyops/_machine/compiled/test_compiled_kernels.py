@@ -224,7 +224,9 @@ def test_float16_runs_the_plain_kernel_which_is_said_once() -> None:
 
     x = np.ones(3, np.float16)
     session = session_for("y = compiled.Half(x)", "float16[n] x", "float16[m] y")
-    with pytest.warns(CompileWarning, match="compiled::Half has no compiled form for float16, which numba lacks"):
+    with pytest.warns(
+        CompileWarning, match="compiled::Half has no compiled form for float16, which numba does not support"
+    ):
         results = [call() for call in [lambda: half(x), lambda: session.run(None, {"x": x})[0]] * 2]
     assert [result.tolist() for result in results] == [[2, 2, 2]] * 4
     assert half(x).tolist() == [2, 2, 2], "a second warning would be an error"

@@ -160,7 +160,7 @@ REFUSED = {
     product: "linear algebra",
     random: "random numbers",
     table: "it uses a dict, a typed list or the hash of a text, which only numba has; use arrays, tuples or lists",
-    half: "numba lacks float16",
+    half: "numba does not support float16",
     texts: "attribute 'mode' is str, and each string needs its own code; give a model that has the op (--for)",
     long_text: "a library can read at most 1,023 bytes of a node's text attributes; shorten mode='aaa",
     nul: "a library cannot read text with a NUL character; remove it from \"mode='a\\x00b'; \"",

@@ -104,7 +104,7 @@ def test_the_report_tells_what_is_in_the_library(built: Library) -> None:
         ("built::Rows", ("float32",), ("any",)),
         ("built::PairSums", ("float64",), ("2",)),
     ]
-    assert report.warnings == ("built::AddScaled is not built for float16, which numba lacks",)
+    assert report.warnings == ("built::AddScaled is not built for float16, which numba does not support",)
     assert report.size == path.stat().st_size
     assert set(report.undefined_symbols) <= ALLOWED_SYMBOLS
     assert report.oldest_onnxruntime == "1.16"
