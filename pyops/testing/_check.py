@@ -126,7 +126,7 @@ def check(
     if generate == 0 and sample.generated and sample.op.samples is not None:
         generate = _engine_checks.SAMPLES
     if generate != 0:
-        from . import strategies as strategies  # which says how to install hypothesis
+        from .strategies import run as run  # its module says how to install hypothesis
     # In a test, pytest would show the lines with a failure.
     with progress("checking", piped="PYTEST_CURRENT_TEST" not in os.environ):
         results = _run(Case(sample, generate, rtol, atol), wanted)
@@ -174,9 +174,9 @@ def example(op: AnyOp, attributes: Mapping[str, Any]) -> Sample:
     if op.samples is None:
         samples = [Sample(op, *(_array(item.type.dtypes, shape) for item in inputs), **values) for shape in _SHAPES]
     else:
-        from . import strategies
+        from .strategies import examples
 
-        samples = [Sample(op, *one.inputs, **one.attributes | dict(attributes)) for one in strategies.examples(op)]
+        samples = [Sample(op, *one.inputs, **one.attributes | dict(attributes)) for one in examples(op)]
     refusals = []
     for sample in samples:
         case = Case(sample)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from .._core import CopyingKernel
+from .._core import CopyingKernel, cupy_with_gpu
 from .._support.element_types import STRING, dtype_name, ort_code
 from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
@@ -62,6 +62,7 @@ def cuda(case: Case) -> str:
         raise NotRun("there is no CPU kernel to compare the CUDA kernel with")
     kernel = CopyingKernel(signature, op.kernels["cuda"], op.host_inputs)
     with where_available(), quiet():
+        cupy_with_gpu("the CUDA kernel")
         outputs = case.call(wrap=lambda _: kernel)
     case.compare(outputs, case.outputs, "the CUDA kernel gives other outputs")
     try:
