@@ -123,7 +123,7 @@ def _tell_outdated(declared: Op[..., Any]) -> None:
             explain_mismatches(overload, functools.partial(_mismatch, op.signature, name))
 
 
-core.declaration_listeners.append(_tell_outdated)
+core.op_listeners.append(_tell_outdated)
 
 
 def _mismatch(signature: core.Signature, name: str) -> InputError:
@@ -185,10 +185,7 @@ def _states_of(op: Op[..., Any]) -> core.States:
 
 
 def call_cuda_kernel(
-    op: Op[..., Any],
-    tensors: Sequence[torch.Tensor | None],
-    attributes: Mapping[str, Any],
-    device: torch.device,
+    op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
     """Run the CUDA kernel on torch's current stream.
 

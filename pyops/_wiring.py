@@ -48,18 +48,18 @@ IPYTHON = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), 
 def public(name: str) -> Any:
     """Import what a name of pyops stands for."""
     place = (PUBLIC | IPYTHON)[name]
-    module = _module(place)()
-    return module if place == f".{name}" else getattr(module, name)
+    return _load(place) if place == f".{name}" else getattr(_load(place), name)
 
 
-def _module(name: str) -> Callable[[], Any]:
-    def load() -> Any:
-        import importlib
+def _load(name: str) -> Any:
+    import importlib
 
-        return importlib.import_module(name, __package__)
-
-    return load
+    return importlib.import_module(name, __package__)
 
 
-satellites.modules.update((part, _module(name)) for part, name in _SATELLITES.items())
-satellites.providers.update((domain, _module(name)) for domain, name in _PROVIDERS.items())
+def _later(name: str) -> Callable[[], Any]:
+    return lambda: _load(name)
+
+
+satellites.modules.update((part, _later(name)) for part, name in _SATELLITES.items())
+satellites.providers.update((domain, _later(name)) for domain, name in _PROVIDERS.items())

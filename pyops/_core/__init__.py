@@ -15,15 +15,7 @@ if TYPE_CHECKING:
     from .ops.extensions_decorators import adopted_ops
     from .ops.node_state import States
     from .ops.op import AnyOp, check_output_shapes, compute_op, run_kernel
-    from .ops.op_registry import (
-        all_op_versions,
-        collecting_ops,
-        declaration_listeners,
-        declare_op,
-        find_op,
-        op_domains,
-        op_versions,
-    )
+    from .ops.op_registry import all_op_versions, collecting, declare_op, find_op, op_domains, op_listeners, op_versions
     from .ops.plugins import are_plugins_enabled, import_all_plugins, import_plugins_for, waiting_plugins
     from .ops.source_location import package_of, source_line
     from .runtime.callback_guard import CallbackGuard, signals_deferred
@@ -34,10 +26,10 @@ if TYPE_CHECKING:
     from .satellites import register_provider
     from .schema.attribute import Attribute, AttributeKind, format_value
     from .schema.call_validation import output_dtypes, split_arguments
+    from .schema.hints import named_tuple_of
     from .schema.node_validation import describe_node, find_mismatch, linked_attributes, read_attribute, read_attributes
     from .schema.signature import Input, Output, Signature, TypeParameter
     from .schema.tensor_specs import Dim
-    from .schema.type_hints import named_tuple_of
 
 _NAMES = {
     "cuda.cuda_arguments": "CopyingKernel",
@@ -47,7 +39,7 @@ _NAMES = {
     "ops.extensions_decorators": "adopted_ops",
     "ops.node_state": "States",
     "ops.op": "AnyOp check_output_shapes compute_op run_kernel",
-    "ops.op_registry": "all_op_versions collecting_ops declare_op op_domains find_op declaration_listeners op_versions",
+    "ops.op_registry": "all_op_versions collecting declare_op op_domains find_op op_listeners op_versions",
     "ops.plugins": "import_all_plugins import_plugins_for are_plugins_enabled waiting_plugins",
     "ops.source_location": "package_of source_line",
     "runtime.callback_guard": "CallbackGuard signals_deferred",
@@ -61,7 +53,7 @@ _NAMES = {
     "schema.node_validation": "describe_node find_mismatch linked_attributes read_attribute read_attributes",
     "schema.signature": "Input Output Signature TypeParameter",
     "schema.tensor_specs": "Dim",
-    "schema.type_hints": "named_tuple_of",
+    "schema.hints": "named_tuple_of",
 }
 
 # Hidden from type checkers, which read the imports above.

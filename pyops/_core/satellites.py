@@ -5,20 +5,16 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing takes longer to import than this module
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, Protocol
-
-    class Provider(Protocol):
-        """A module or object that declares a domain's ops on request, because there are too many to declare all."""
-
-        def provide(self, name: str) -> Any:
-            """Return the op of this name, not yet declared; raise a ModelError that says why if there is none."""
-
+    from typing import Any
 
 modules: dict[str, Callable[[], Any]] = {}
 """Functions that import the satellites, by the part that each plays: compiler, machine, extensions, filling."""
 
-providers: dict[str, Callable[[], Provider]] = {}
-"""Functions that return the provider of a domain. A declared op takes precedence over the provider's of its name."""
+providers: dict[str, Callable[[], Any]] = {}
+"""Functions that return the provider of a domain, which declares ops on request, as they are too many to declare all.
+
+Its `provide` returns the op of a name, or raises a `ModelError` that says why there is none. Declared ops come first.
+"""
 
 
 def satellite(part: str) -> Any:
@@ -26,6 +22,6 @@ def satellite(part: str) -> Any:
     return modules[part]()
 
 
-def register_provider(domain: str, load: Callable[[], Provider]) -> None:
+def register_provider(domain: str, load: Callable[[], Any]) -> None:
     """Let a provider declare the ops of a domain, unless the domain has one."""
     providers.setdefault(domain, load)

@@ -35,12 +35,8 @@ _OUTCOMES: tuple[Any, ...] = ("delivered", "returned", "raised", "failed")  # as
 
 # The functions that machine code calls, in the order of its words.
 _FUNCTIONS = (
-    "KernelContext_GetInput",
-    "KernelContext_GetOutput",
-    "GetTensorElementTypeAndShapeDataReference",
-    "GetTensorMutableData",
-    "ReleaseStatus",
-    "KernelContext_ParallelFor",
+    *("KernelContext_GetInput", "KernelContext_GetOutput", "GetTensorElementTypeAndShapeDataReference"),
+    *("GetTensorMutableData", "ReleaseStatus", "KernelContext_ParallelFor"),
 )
 
 

@@ -255,7 +255,7 @@ def register_schemas() -> ExitStack:
     registration = ExitStack()
     with _lock:
         if not _registrations:
-            core.declaration_listeners.append(_follow)
+            core.op_listeners.append(_follow)
             for versions in core.all_op_versions().values():
                 for op in versions.values():
                     _register(op)
@@ -268,7 +268,7 @@ def _unregister(registration: ExitStack) -> None:
     with _lock:
         _registrations.remove(registration)
         if not _registrations:
-            core.declaration_listeners.remove(_follow)
+            core.op_listeners.remove(_follow)
             _remove_all()
 
 

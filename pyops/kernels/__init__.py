@@ -10,10 +10,10 @@ Each op is an attribute of one of the modules here and, like any `Op`, callable 
 import importlib
 import pkgutil
 
-from .._core import AnyOp, collecting_ops, op_versions
+from .._core import AnyOp, collecting, op_versions
 from ..errors import ModelError, did_you_mean
 
-with collecting_ops() as _declared:
+with collecting() as _declared:
     for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -148,10 +148,6 @@ def non_contiguous(case: Case) -> None:
         case.compare(case.call(arrays), case.outputs, f"for inputs that are {what}")
 
 
-def _with_out(kernel: Callable[..., Any], out: Any) -> Callable[..., Any]:
-    return functools.partial(kernel, out=out)
-
-
 @check_after("repeatable")
 def out_buffers(case: Case) -> str:
     """Check that the outputs are the same with `out` buffers, those that share an input's memory included."""
@@ -170,7 +166,7 @@ def out_buffers(case: Case) -> str:
             item = case.signature.inputs[source].name
             what = f"with out= in the memory of {item!r}, which may_inplace allows,"
         out: Any = tuple(buffers) if case.signature.returns_tuple else buffers[0]
-        outputs = case.call(arrays, wrap=functools.partial(_with_out, out=out))
+        outputs = case.call(arrays, wrap=functools.partial(functools.partial, out=out))
         case.compare(outputs, case.outputs, f"{what} the kernel returns other outputs")
     return "" if case.op.shape_function else "sessions pass out=None: no shape function is registered"
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops._core.models.model import is_mistaken
-from pyops._core.schema.type_hints import read_attribute
+from pyops._core.schema.hints import read_attribute
 from pyops._display.inspection import inspect as inspect_model
 from pyops._extensions import operator_registry as extensions_registry
 from pyops.errors import EngineError, InputError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -68,13 +68,3 @@ class _Wanted:
 
     def __hash__(self) -> int:
         return hash(self._key)
-
-
-def with_state(
-    op: Any,
-    function: Callable[..., Any],
-    attributes: Mapping[str, Any],
-    make: Callable[[Any, Mapping[str, Any]], Any] = make_state,
-) -> Callable[..., Any]:
-    """Return a kernel bound to the state for these attributes, or `function` itself if the op has none."""
-    return functools.partial(function, state=make(op, attributes)) if op.signature.takes_state else function

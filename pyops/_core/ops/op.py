@@ -21,7 +21,7 @@ from ..schema.declaration import Compile, FastMath
 from ..schema.signature import Signature
 from ..schema.tensor_specs import TensorSpec, infer
 from . import source_location
-from .node_state import make_state, with_state
+from .node_state import make_state
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -194,7 +194,7 @@ class Op(Generic[P, R]):
         """
         arrays, named = call_validation.split_arguments(self.signature, inputs, attributes)
         device_type = "cuda" if any(map(is_cupy, arrays)) else "cpu"
-        outputs = compute_op(self, arrays, named, device_type)
+        outputs = compute_op(self, arrays, named, device_type=device_type)
         return cast("R", outputs if self.signature.returns_tuple else outputs[0])
 
     def register_kernel(
@@ -458,16 +458,9 @@ class Op(Generic[P, R]):
 AnyOp = Op[..., Any]
 
 
-def compute_op(
-    op: AnyOp,
-    arrays: Sequence[Any],
-    attributes: Mapping[str, Any],
-    device_type: str = "cpu",
-    state: Callable[[AnyOp, Mapping[str, Any]], Any] = make_state,
-    wrap: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
-) -> tuple[Any, ...]:
+def compute_op(op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any], **how: Any) -> tuple[Any, ...]:
     """Run an op's kernel as `run_kernel` does, and validate its outputs against the shape function, too."""
-    outputs = run_kernel(op, arrays, attributes, device_type, state, wrap)
+    outputs = run_kernel(op, arrays, attributes, **how)
     if op.shape_function is not None:
         check_output_shapes(op, arrays, attributes, outputs)
     return outputs
@@ -505,7 +498,9 @@ def run_kernel(
         As listed at `Op.__call__`.
     """
     kernel = kernel_of(op, device_type)
-    function = with_state(op, wrap(kernel) if wrap else kernel, attributes, state)
+    function = wrap(kernel) if wrap else kernel
+    if op.signature.takes_state:
+        function = functools.partial(function, state=state(op, attributes))
     if device_type == "cuda":
         check_given(op.signature, arrays, op.host_inputs)
         function = returning_cupy(op.signature, function)
@@ -513,11 +508,7 @@ def run_kernel(
 
 
 def check_output_shapes(
-    op: AnyOp,
-    arrays: Sequence[Any],
-    attributes: Mapping[str, Any],
-    outputs: Sequence[Any],
-    with_values: bool = True,
+    op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any], outputs: Sequence[Any], with_values: bool = True
 ) -> None:
     """Raise an `OutputError` if outputs have other shapes than the op's shape function gives; see `output_shapes`."""
     assert op.shape_function is not None

@@ -20,7 +20,7 @@ _ops: dict[tuple[str, str], dict[int, AnyOp]] = {}
 # The list of `collecting`, in the thread that collects.
 _collected: ContextVar[list[AnyOp] | None] = ContextVar("_collected", default=None)
 
-declaration_listeners: list[Callable[[AnyOp], None]] = []
+op_listeners: list[Callable[[AnyOp], None]] = []
 """Functions called with each op after it has been registered."""
 
 
@@ -57,13 +57,13 @@ def _register(op: AnyOp) -> AnyOp:
             _set_body(current, body_of(op))
             return current
         _ops[op.domain, op.name] = {**versions, op.version: op}
-    for listener in tuple(declaration_listeners):
+    for listener in tuple(op_listeners):
         listener(op)
     return op
 
 
 @contextlib.contextmanager
-def collecting_ops() -> Iterator[list[AnyOp]]:
+def collecting() -> Iterator[list[AnyOp]]:
     """Collect this thread's declarations in the list that the context manager yields, without registering them."""
     ops: list[AnyOp] = []
     token = _collected.set(ops)
@@ -119,7 +119,7 @@ def _restore(
             if kept:
                 _ops[key] = kept | _ops.get(key, {})
     for op in restored:
-        for listener in tuple(declaration_listeners):
+        for listener in tuple(op_listeners):
             listener(op)
 
 

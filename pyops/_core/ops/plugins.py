@@ -120,7 +120,7 @@ def _import(plugin: EntryPoint) -> None:
 def _load(plugin: EntryPoint) -> list[AnyOp]:
     """Import the module of a plug-in; return the ops that it declares, not registered yet."""
     modules = set(sys.modules)
-    with op_registry.collecting_ops() as ops:
+    with op_registry.collecting() as ops:
         try:
             plugin.load()
         except BaseException:  # an interrupt, too

@@ -16,10 +16,10 @@ from typing import Any, Literal
 
 from ..._support.annotations import ANNOTATED, annotations_of, signature_of
 from ...errors import DeclarationError
-from . import type_hints
+from . import hints
 from .attribute import Attribute
+from .hints import HintError, format_hint
 from .signature import Input, Output, Signature, TypeParameter, check_returns
-from .type_hints import HintError, format_hint
 
 Compile = bool | Literal["try", "debug"]
 FastMath = bool | Collection[str]
@@ -153,7 +153,7 @@ class _Reader:
     def hint(self, parameter: inspect.Parameter, example: str) -> Any:
         name = parameter.name
         if name in annotations_of(self.function):
-            return type_hints.resolve(self.function, name, self.localns)
+            return hints.resolve(self.function, name, self.localns)
         if name in ("self", "cls"):
             raise HintError("an operator cannot be a method", "declare a function, or put @staticmethod above @onnx_op")
         raise HintError("it has no type hint", f"annotate it, for example {example}")
@@ -161,15 +161,12 @@ class _Reader:
     def input(self, parameter: inspect.Parameter) -> Input:
         name, variadic = parameter.name, parameter.kind is parameter.VAR_POSITIONAL
         hint = self.hint(parameter, f"{'*' if variadic else ''}{name}: NDArray[np.float32]")
-        inner, optional = type_hints.strip_none(hint)
+        inner, optional = hints.strip_none(hint)
         if variadic:
             if optional:
                 raise HintError("a variadic input cannot be optional", f"write *{name}: {format_hint(inner)}")
             return Input(
-                name,
-                type_hints.type_parameter(inner, f"T_{name}"),
-                variadic=True,
-                homogeneous=not type_hints.is_abstract(inner),
+                name, hints.type_parameter(inner, f"T_{name}"), variadic=True, homogeneous=not hints.is_abstract(inner)
             )
         if parameter.default is not parameter.empty and parameter.default is not None:
             raise HintError(
@@ -181,19 +178,19 @@ class _Reader:
                 "an optional input needs both `| None` in its hint and the default None",
                 f"write {name}: {format_hint(inner)} | None = None, after the inputs that are required",
             )
-        return Input(name, type_hints.type_parameter(inner, f"T_{name}"), optional=optional)
+        return Input(name, hints.type_parameter(inner, f"T_{name}"), optional=optional)
 
     def outputs(self) -> tuple[tuple[Output, ...], Any]:
         """Return the outputs, and the return type with a NamedTuple replaced by the equivalent tuple."""
         if "return" not in annotations_of(self.function):
             raise HintError("it is missing", "annotate what is returned, for example -> NDArray[np.float32]")
-        hint = type_hints.resolve(self.function, "return", self.localns)
+        hint = hints.resolve(self.function, "return", self.localns)
         origin, args = typing.get_origin(hint) or hint, typing.get_args(hint)
         if origin is not tuple and not (isinstance(origin, type) and issubclass(origin, tuple)):
             return (Output("output", self.output(hint)),), hint
         rest = None
         if origin is tuple:
-            args, rest = type_hints.split_variadic(args)
+            args, rest = hints.split_variadic(args)
         items = {f"output_{i}": arg for i, arg in enumerate(args)} if origin is tuple else self.fields(origin, args)
         if not items and rest is None:
             raise HintError(
@@ -204,8 +201,8 @@ class _Reader:
             with self.at(f"output {name!r} in the return type"):
                 outputs.append(Output(name, self.output(item)))
         if rest is not None:
-            abstract = type_hints.is_abstract(rest)
-            types = type_hints.type_parameter(rest, "T_outputs") if abstract else self.output(rest)
+            abstract = hints.is_abstract(rest)
+            types = hints.type_parameter(rest, "T_outputs") if abstract else self.output(rest)
             return (*outputs, Output("outputs", types, variadic=True, homogeneous=not abstract)), hint
         return tuple(outputs), GenericAlias(tuple, tuple(items.values()))
 
@@ -222,21 +219,21 @@ class _Reader:
         globalns = None
         if origin.__module__ == self.function.__module__:
             localns, globalns = self.localns, getattr(inspect.unwrap(self.function), "__globals__", None)
-        given = type_hints.type_arguments(getattr(origin, "__parameters__", ()), args)
+        given = hints.type_arguments(getattr(origin, "__parameters__", ()), args)
         items = {}
         for name in names:
             with self.at(f"output {name!r} in the return type"):
-                items[name] = type_hints.substitute(type_hints.resolve(origin, name, localns, globalns), given)
+                items[name] = hints.substitute(hints.resolve(origin, name, localns, globalns), given)
         return items
 
     def output(self, hint: Any) -> Any:
-        if type_hints.is_abstract(hint):
+        if hints.is_abstract(hint):
             scalar = format_hint(hint)[len("NDArray[") : -1]
             raise HintError(
                 f"{scalar} contains several types",
                 f'use a TypeVar shared with an input: T = TypeVar("T", bound={scalar})',
             )
-        return type_hints.type_parameter(hint, "T")
+        return hints.type_parameter(hint, "T")
 
     def check_types(self, inputs: list[Input], outputs: tuple[Output, ...]) -> None:
         known: dict[str, TypeParameter] = {}
@@ -254,7 +251,7 @@ class _Reader:
         expected = f"out: {format_hint(returned)} | None = None"
         if parameter.kind is not parameter.KEYWORD_ONLY:
             raise HintError("`out` is the buffer for the result", "put it after `*`, or rename the input")
-        inner, optional = type_hints.strip_none(self.hint(parameter, expected))
+        inner, optional = hints.strip_none(self.hint(parameter, expected))
         if not optional or parameter.default is not None or inner != returned:
             raise HintError(
                 "it must be annotated like the return type, optional, and default to None", f"write {expected}"
@@ -269,5 +266,5 @@ class _Reader:
             )
 
     def attribute(self, parameter: inspect.Parameter) -> Attribute:
-        example = f"{parameter.name}: int, where attributes may be {type_hints.ATTRIBUTE_HINTS}"
-        return type_hints.read_attribute(parameter.name, self.hint(parameter, example), parameter.default)
+        example = f"{parameter.name}: int, where attributes may be {hints.ATTRIBUTE_HINTS}"
+        return hints.read_attribute(parameter.name, self.hint(parameter, example), parameter.default)
