@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # aarch64.sh DIR [TESTS...]: runs the tests of the native engine, or the given ones, on an emulated AArch64 Linux. DIR is
-# what tests/pyops/_machine/libraries/aarch64.sh has made; this adds the wheels that tests need (200 MB). The kernel (Linux 6.7 or later)
+# what tests/pyops/_machine/libraries/aarch64.sh has made; this adds the wheels that tests need (200 MB). The kernel (Linux
+# 6.7 or later)
 # is told to run AArch64's programs in a namespace alone, so that nothing outside changes.
 set -euo pipefail
 folder=$(realpath "$1")
 shift
-[ $# -gt 0 ] || set -- tests/pyops/_core/runtime/native tests/pyops/_machine/compiled/test_compiled_kernels.py tests/hazards
+[ $# -gt 0 ] || set -- tests/pyops/_core/runtime/native tests/pyops/_machine/direct tests/pyops/_machine/compiled/test_compiled_kernels.py tests/hazards
 packages=$folder/root/usr/lib/python3/dist-packages
 if [ ! -d "$packages/numba" ]; then
   python3 -m pip download --quiet --dest "$folder/tests_wheels" --only-binary :all: --python-version 3.11 \
