@@ -112,7 +112,7 @@ class MachineNode:
             flags |= direct_call.OWNS_DATA
         numbers = len(node.input_dtypes), len(node.output_dtypes), len(attributes)
         self._state = words(
-            *(0, 0, hosted.python, addressof(self.op.revision), *map(api.address, _FUNCTIONS), 0),
+            *(0, 0, hosted.python, addressof(python.revision), *map(api.address, _FUNCTIONS), 0),
             *map(id, (np.ndarray, None, *_BASES)),
             *numbers,
             *(node.output_count, node.signature.returns_tuple, flags, address_of(_PLAIN_RUNNING)),
@@ -129,7 +129,7 @@ class MachineNode:
         )
         # Set once a binding is in place.
         self._revision: int | None = None
-        self._bind(self.op.revision.value, self.op.kernels["cpu"], self.op.shape_function)
+        self._bind(python.revision.value, self.op.kernels["cpu"], self.op.shape_function)
 
     def timed(self, clock: Any) -> Callable[[int], Any] | None:
         """Return a function that computes and times the node; None for a compiled kernel."""

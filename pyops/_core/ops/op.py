@@ -110,8 +110,8 @@ class Op(Generic[P, R]):
     """
 
     # Not among the attributes that a redeclaration replaces.
-    __slots__ = ("__dict__", "__weakref__", "revision")
-    revision: ctypes.c_int64
+    __slots__ = ("__dict__", "__weakref__", "_revision")
+    _revision: ctypes.c_int64
     __name__: str
     signature: Signature
     kernels: dict[str, Callable[..., Any]]
@@ -124,7 +124,7 @@ class Op(Generic[P, R]):
         """Create an op without a body."""
         op = super().__new__(cls)
         # A C integer, because machine code compares it, without the interpreter, to see whether it is outdated.
-        op.revision = ctypes.c_int64()
+        op._revision = ctypes.c_int64()
         return op
 
     def __init__(
@@ -261,7 +261,7 @@ class Op(Generic[P, R]):
                 self.host_inputs = named
                 if is_copying:
                     self.kernels["cpu"] = CopyingKernel(self.signature, function, named)
-            self.revision.value += 1
+            self._revision.value += 1
             return function
 
         return register
@@ -293,7 +293,7 @@ class Op(Generic[P, R]):
         """
         self.signature.check_callable(function)
         self.shape_function = function
-        self.revision.value += 1
+        self._revision.value += 1
         return function
 
     def register_setup(self, function: F) -> F:
@@ -323,7 +323,7 @@ class Op(Generic[P, R]):
         """
         self.signature.check_setup(function)
         self.setup = function
-        self.revision.value += 1
+        self._revision.value += 1
         return function
 
     def register_samples(self, function: F) -> F:

@@ -75,6 +75,7 @@ class KernelNode:
         self._api = api
         self.address = next(_numbers)
         self.op: AnyOp = hosted.op
+        self.revision = hosted.op._revision
         self.info = node = read_node_info(api, info, hosted.op.signature)
         self.name = node.name
         self._signature = node.signature
@@ -178,7 +179,7 @@ class KernelNode:
 
     def _call(self, context: c_void_p, workspace: Any, passed: list[Any], learn: Learn | None) -> None:
         self._read(context, workspace, passed)
-        revision = self.op.revision.value  # first, so that what is read after it is at least as new
+        revision = self.revision.value  # first, so that what is read after it is at least as new
         function, shape_function = self.op.kernels[self.device_type], self.op.shape_function
         lends = self.lender.lends and self.keeper is not function
         if not lends:

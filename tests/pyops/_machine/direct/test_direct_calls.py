@@ -317,7 +317,7 @@ def test_what_calls_a_kernel_may_be_any_callable() -> None:
         return x
 
     absolute.kernels["cpu"] = np.abs
-    absolute.revision.value += 1
+    absolute._revision.value += 1
     assert_same(run(session_for("y = direct.Absolute(x)"), x=-X), [X])
 
 
