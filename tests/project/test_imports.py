@@ -71,6 +71,12 @@ def test_importing_pyops_and_calling_an_op_loads_none_of_the_heavy_packages() ->
     run_plain_script(script, "[2.0, 2.0]\n[]")
 
 
+def test_importing_pyops_loads_what_registers_the_satellites_and_nothing_else() -> None:
+    own = ["pyops", "pyops._core", "pyops._core.satellites", "pyops._wiring"]
+    script = "import sys, pyops; print(sorted(name for name in sys.modules if name.startswith('pyops')))"
+    run_plain_script(script, str(own))
+
+
 def test_a_declaration_loads_none_of_python_s_slow_modules() -> None:
     before = "import sys, numpy, numpy.typing\nbefore = set(sys.modules)"
     after = f"print([name for name in {SLOW} if name in sys.modules.keys() - before])"

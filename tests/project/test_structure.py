@@ -159,6 +159,12 @@ def test_modules_are_imported_by_name_in_few_files() -> None:
     assert found == set(IMPORTING_BY_NAME)
 
 
+def test_the_core_names_no_module_beside_it() -> None:
+    core = [path for path in FILES if module_of(path).startswith(CORE)]
+    texts = {node.value for path in core for node in ast.walk(tree(path)) if isinstance(node, ast.Constant)}
+    assert not {name for name in modules() if "." in name and not name.startswith(CORE)} & texts
+
+
 def test_no_two_files_have_one_name() -> None:
     found = Counter(path.name for path in FILES)
     assert {name for name, count in found.items() if count > 1} == SAME_THING
