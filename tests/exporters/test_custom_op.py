@@ -341,7 +341,7 @@ def test_a_replaced_kernel_takes_effect(torch_add_round):
     def changed(x: NDArray[T], *, decimals: int = 0) -> NDArray[T]:
         return x * 0
 
-    with pytest.warns(RedeclarationWarning, match=r"changed .*; it was add_round "):
+    with pytest.warns(RedeclarationWarning, match=r"changed .*previously add_round "):
         onnx_op("customop::AddRound")(changed)
     assert torch_add_round(x).tolist() == [0, 0]
     with pytest.raises(ShapeInferenceError, match=r"no shape function; register one"):
@@ -363,12 +363,12 @@ def test_registering_again_replaces(torch_add_round):
 
     x = torch.ones(2)
     torch.library.opcheck(torch_add_round, (x,))
-    with pytest.warns(RedeclarationWarning, match=r"scaled .*; it was add_round "):
+    with pytest.warns(RedeclarationWarning, match=r"scaled .*previously add_round "):
         again = exporters.custom_op(declare(scaled, "customop::AddRound"), "customop::add_round")
     assert again(x, x, by=3).tolist() == [6, 6]
     assert torch.ops.customop.add_round(x, x, by=3).tolist() == [6, 6]
     torch.library.opcheck(again, (x, x), {"by": 3})
-    with pytest.warns(RedeclarationWarning, match=r"add_round .*; it was .*scaled "):
+    with pytest.warns(RedeclarationWarning, match=r"add_round .*previously .*scaled "):
         first = exporters.custom_op(declare(add_round, "customop::AddRound"), "customop::add_round")
     assert first(x).tolist() == [2, 2]
     assert torch_add_round(x).tolist() == [2, 2]

@@ -233,7 +233,7 @@ def test_redefinition(export, torch_add_round, model):
     x = torch.ones(2)
     before = export(model(lambda x: torch_add_round(x)), (x,))
     assert before(x)[0].tolist() == [2, 2]
-    with pytest.warns(RedeclarationWarning, match=r"subtract .*; it was .*add_round "):
+    with pytest.warns(RedeclarationWarning, match=r"subtract .*previously .*add_round "):
         op = onnx_op("export::AddRound")(subtract)
     op.register_shape_inference(same)
     with pytest.raises(exporters.ExportError, match=r"declared again with another signature.*exporters.custom_op"):

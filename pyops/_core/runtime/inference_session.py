@@ -145,6 +145,7 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
         given = kwargs | {"fill_missing": True} if fill_missing else kwargs
         origin = origin_of(source, sess_options, providers, provider_options, engine, worker_threads, given)
         options, engine = session_options(sess_options), choose(engine)
+        self._extensions = satellite("extensions") if engine == "extensions" else None
         host, resolved, in_libraries = _hosting(source, options, engine)
         if fill_missing and source.proto is None:
             raise ModelError(
@@ -183,7 +184,6 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
         """Create the session for a model; return ONNX Runtime's error if it rejects the model."""
         options = onnxruntime.SessionOptions() if given is None else given
         self._host = host(options, source, ops)
-        self._extensions = None if isinstance(self._host, native.SessionHost) else satellite("extensions")
         source = self._host.model
         folder = source.folder if isinstance(source.source, bytes) else None
         self._reading = functools.partial(read_external_data, folder, options, given is None)

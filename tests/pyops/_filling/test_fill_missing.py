@@ -372,8 +372,8 @@ def test_the_session_that_was_refused_is_destroyed_before_the_next_is_created(mo
 
 
 def test_a_model_is_read_once_and_only_a_refusal_that_is_raised_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
-    load, loaded = session_module.model.load, []
-    monkeypatch.setattr(session_module.model, "load", lambda source: loaded.append(source) or load(source))
+    load, loaded = session_module.model.load_model, []
+    monkeypatch.setattr(session_module.model, "load_model", lambda source: loaded.append(source) or load(source))
     monkeypatch.setattr(session_module, "explained", lambda error, *rest: pytest.fail("explained"))
     model = parsed(DETERMINANT).SerializeToString()
     filled(model)

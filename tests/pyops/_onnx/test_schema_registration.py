@@ -243,7 +243,7 @@ def same(x: NDArray[np.int8]) -> NDArray[np.int8]:
 
 
 def test_redeclaration_replaces(ops, schemas):
-    with pytest.warns(pyops.errors.RedeclarationWarning, match="known::Pair is "):
+    with pytest.warns(pyops.errors.RedeclarationWarning, match="known::Pair now refers to "):
         changed = onnx_op("known::Pair")(same)
     schema = onnx.defs.get_schema("Pair", 1, "known")
     assert [item.type_str for item in schema.inputs] == ["tensor(int8)"]
@@ -259,7 +259,7 @@ def test_redeclaration_replaces(ops, schemas):
 
 def test_a_declaration_that_is_undone_is_replaced_too(ops, schemas):
     with pyops.testing.isolated_declarations():
-        with pytest.warns(pyops.errors.RedeclarationWarning, match="known::Late is "):
+        with pytest.warns(pyops.errors.RedeclarationWarning, match="known::Late now refers to "):
             onnx_op("known::Late", version=3)(same)
         assert onnx.defs.get_schema("Late", 3, "known").inputs[0].type_str == "tensor(int8)"
     assert onnx.defs.get_schema("Late", 3, "known").inputs[0].type_str == "tensor(float)"

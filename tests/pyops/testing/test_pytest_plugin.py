@@ -85,7 +85,7 @@ OF_ISOLATION = """
         def changed(x: F32, *, times: int = 2) -> F32:
             return x
 
-        with pytest.warns(pyops.errors.RedeclarationWarning, match="it was double of module library"):
+        with pytest.warns(pyops.errors.RedeclarationWarning, match="previously double of module library"):
             pyops.onnx_op("plugin::Double")(changed)
 
         @double.register_shape_inference
@@ -105,7 +105,7 @@ OF_ISOLATION = """
         def changed(x: F32) -> F32:
             return x
 
-        with pytest.warns(pyops.errors.RedeclarationWarning, match="it was double of module library"):
+        with pytest.warns(pyops.errors.RedeclarationWarning, match="previously double of module library"):
             assert pyops.onnx_op("plugin::Double")(changed) is not double
 
     def test_after_that(pyops_session):
