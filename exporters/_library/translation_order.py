@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -28,25 +31,11 @@ from .._torch.private.operators import (
 )
 from .._torch.private.trees import flatten
 from ..errors import NoTranslationError
-from . import (  # noqa: F401
-    arithmetic,
-    complex_numbers,
-    complex_products,
-    complex_tensors,
-    creation,
-    doubles,
-    elementwise,
-    fft,
-    indexing,
-    layers,
-    linear_algebra,
-    losses,
-    packed_sequences,
-    precision,
-    statistics,
-)
 from .operands import Pairs
 from .row_table import Row, complex_rows, pending, rows
+
+for _module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+    importlib.import_module(f"{__package__}.{_module.name}")  # rows enter the table
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,7 @@ RealOrBool = TypeVar(
 _UNSIGNED = (np.uint16, np.uint32, np.uint64)  # few of torch's operators support them
 Number = TypeVar("Number", *RealOrBool.__constraints__, *_UNSIGNED)  # type: ignore[misc] # mypy wants a written list
 
-DeviceTypes = tuple[Literal["cpu", "cuda"], ...]
-EVERYWHERE: DeviceTypes = ("cpu", "cuda")
+EVERYWHERE: tuple[Literal["cpu", "cuda"], ...] = ("cpu", "cuda")
 
 
 def elementwise(
@@ -40,7 +39,7 @@ def elementwise(
     *,
     by: str | None = None,
     returns: Any = None,
-    device_types: DeviceTypes = EVERYWHERE,
+    device_types: tuple[Literal["cpu", "cuda"], ...] = EVERYWHERE,
 ) -> Callable[[Callable[P, Any]], Op[P, NDArray[Any]]]:
     """Declare a function whose parameters are all arrays as an op of the domain ``pyops``; a decorator.
 

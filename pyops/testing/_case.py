@@ -185,11 +185,12 @@ class Case:
 
         It must do so with the values of the inputs and without them.
         """
-        if self.op.shape_function is None or variation.outputs is None:
+        function, arrays, outputs = self.op.shape_function, variation.arrays, variation.outputs
+        if function is None or outputs is None:
             return
         for with_values in (True, False):
             try:
-                check_output_shapes(self.op, variation.arrays, self.attributes, variation.outputs, with_values)
+                check_output_shapes(self.signature, function, arrays, self.attributes, outputs, with_values)
             except (OutputError, ShapeInferenceError):
                 raise
             except Exception as error:  # raised by the user's code

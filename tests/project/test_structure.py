@@ -31,6 +31,7 @@ IMPORTING_BY_NAME = {
     "pyops/_cli/command_arguments.py": "the modules that a command names",
     "pyops/_machine/direct/loaded_code.py": "NumPy's C API",
     "pyops/kernels/__init__.py": "the modules beside it",
+    "exporters/_library/translation_order.py": "the modules of rows beside it",
     "pyops/kernels/_arrays.py": "SciPy",
 }
 """The files that import modules by their names, and which."""

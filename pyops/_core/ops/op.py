@@ -461,8 +461,8 @@ AnyOp = Op[..., Any]
 def compute_op(op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any], **how: Any) -> tuple[Any, ...]:
     """Run an op's kernel as `run_kernel` does, and validate its outputs against the shape function, too."""
     outputs = run_kernel(op, arrays, attributes, **how)
-    if op.shape_function is not None:
-        check_output_shapes(op, arrays, attributes, outputs)
+    if (function := op.shape_function) is not None:  # another thread may replace it
+        check_output_shapes(op.signature, function, arrays, attributes, outputs)
     return outputs
 
 
@@ -508,12 +508,11 @@ def run_kernel(
 
 
 def check_output_shapes(
-    op: AnyOp, arrays: Sequence[Any], attributes: Mapping[str, Any], outputs: Sequence[Any], with_values: bool = True
+    signature: Signature, function: Any, arrays: Sequence[Any], attributes: Any, outputs: Any, with_values: bool = True
 ) -> None:
-    """Raise an `OutputError` if outputs have other shapes than the op's shape function gives; see `output_shapes`."""
-    assert op.shape_function is not None
-    shapes = output_shapes(op.signature, op.shape_function, arrays, attributes, with_values)
-    call_validation.check_shapes(op.signature, shapes, outputs, arrays)
+    """Raise an `OutputError` if outputs have other shapes than a shape function gives; see `output_shapes`."""
+    shapes = output_shapes(signature, function, arrays, attributes, with_values)
+    call_validation.check_shapes(signature, shapes, outputs, arrays)
 
 
 def kernel_of(op: AnyOp, device_type: str) -> Callable[..., Any]:

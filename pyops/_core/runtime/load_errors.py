@@ -129,8 +129,7 @@ def explained(
         lines += explanations(str(error))
     is_supported, hosted_by = ort_custom_op.is_supported, None
     if engine == "extensions":  # which hosts every op under one op type
-        extensions = satellite("extensions")
-        is_supported, hosted_by = extensions.is_supported, extensions.HOST_OP_TYPE
+        is_supported, hosted_by = satellite("extensions").is_supported, satellite("extensions").HOST_OP_TYPE
     for op in resolution.ops.values():
         dtypes = dict.fromkeys(dtype for parameter in op.signature.type_parameters for dtype in parameter.dtypes)
         missing = ", ".join(dtype_name(dtype) for dtype in dtypes if not is_supported(dtype))

@@ -221,9 +221,8 @@ def _declare(described: dict[str, Any], python: list[int]) -> AnyOp:
             raise PickleError(
                 f"{domain}::{name} is declared by the module {module!r}, which this process cannot import: {error}"
             ) from error
-    op: Any = op_registry.op_versions(domain, name).get(version) or extensions_decorators.adopted_ops().get(
-        (domain, name)
-    )
+    adopted = extensions_decorators.adopted_ops().get((domain, name))
+    op: Any = op_registry.op_versions(domain, name).get(version) or adopted
     if value is not None and (op is None or is_replaceable(op)):
         return load(value, op)
     if not isinstance(op, Op):

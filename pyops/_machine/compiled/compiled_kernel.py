@@ -141,9 +141,7 @@ class CompiledKernel:
         with self._lock:
             given = [None if array is None else array.dtype for array in inputs]
             if lacking := self.lacking([*given, *dtypes], attributes):
-                self._warn(
-                    f"has no compiled form for {lacking}, which numba does not support; the plain kernel runs instead"
-                )
+                self._warn(f"has no compiled form for {lacking}, which numba does not support; the plain kernel runs")
                 self._is_compiled[key] = False
             if key not in self._is_compiled:
                 from numba import typeof

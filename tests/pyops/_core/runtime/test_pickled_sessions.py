@@ -118,12 +118,12 @@ def test_a_session_is_made_when_it_is_first_used(twice):
     twice.register_shape_inference(lambda x: calls.append(x) or x)
     loaded = travelled(pyops.InferenceSession(MODEL))
     calls.clear()
-    assert "to be made" in repr(loaded)
+    assert "to be created" in repr(loaded)
     pickle.dumps(loaded)
     assert not calls
     assert [item.name for item in loaded.get_inputs()] == ["x"]
     assert calls
-    assert "to be made" not in repr(loaded)
+    assert "to be created" not in repr(loaded)
 
 
 def test_equal_pickles_share_a_session_and_others_do_not(path):
