@@ -24,17 +24,18 @@ SLOW = ("importlib.metadata", "pathlib", "email", "zipfile", "hashlib", "html", 
 OF_NUMBA = {
     f"pyops._machine.compiled.{name}"
     for name in (
-        "callback_parts",
-        "callback_source",
-        "compilation",
+        "callbacks",
+        "corrections",
         "disk_cache",
+        "entry",
+        "half_precision",
         "intrinsics",
-        "numpy_corrections",
+        "machine_code",
         "read_only_inputs",
-        "text_of_values",
+        "texts",
         "vector_math",
     )
-} | {f"pyops._machine.libraries.{name}" for name in ("build", "c_tables", "object_code", "shape_functions")}
+} | {f"pyops._machine.libraries.{name}" for name in ("build", "machine_code", "shape_functions", "tables")}
 
 # Makes packages look as if they were not installed.
 BLOCK = """

@@ -1,6 +1,8 @@
 """Tables of what compiles, and its results for edge values in compiled kernels against NumPy's.
 
-NumPy itself is the oracle: the plain function runs on the same values.
+NumPy itself is the oracle: the plain function runs on the same values. For float16 and bfloat16 it runs on them in
+float32, and each result is rounded once by the `astype` of NumPy or ml_dtypes. The kernel compiled for float32 is a
+second oracle for these, whose rounded results are expected bit for bit.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import math
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,7 +28,9 @@ from tests.pyops._machine.libraries.plain import plain_results
 
 INTEGERS = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOATS = ["float32", "float64"]
-DTYPES = ["bool", *INTEGERS, *FLOATS]
+HALVES = ["float16", "bfloat16"]
+WHOLE = ["bool", *INTEGERS, *FLOATS]
+DTYPES = [*WHOLE, *HALVES]
 ULPS = 4
 """How far a function of floats that is no arithmetic may be from NumPy's, in units in the last place."""
 SIZES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33)
@@ -88,7 +93,7 @@ ARRAYS = [
     *_rows("f", "x ** y", "x ** 0.5", "x ** -0.5", exact=False, where="x != -np.inf"),
     *_rows("iub", *_calls("sqrt exp log sin", "x"), exact=False),
     *_rows("iu", "x / y", "np.true_divide(x, y)", where="x.dtype.itemsize > 2"),
-    *_rows("biuf", *[f"x.astype(np.{dtype})" for dtype in DTYPES if dtype != "uint32"]),
+    *_rows("biuf", *[f"x.astype(np.{dtype})" for dtype in WHOLE if dtype != "uint32"]),
     *_rows("biu", "x.astype(np.uint32)"),
     *_rows("f", "x.astype(np.uint32)", where="np.abs(x) < 2.0**31"),  # of others, NumPy's own loops give two numbers
 ]
@@ -105,7 +110,7 @@ ELEMENTS = [
     *_rows("iuf", *_calls("floor_divide remainder fmod", "x, y"), *_calls("sign square", "x")),
     *_rows("iuf", *_calls("maximum minimum", "x, y"), where="(x != 0) | (y != 0)"),
     *_rows("iu", *_calls("gcd lcm left_shift right_shift", "x, y")),
-    *_rows("biuf", *[f"np.{dtype}(x)" for dtype in DTYPES[1:] if dtype != "uint32"]),
+    *_rows("biuf", *[f"np.{dtype}(x)" for dtype in WHOLE[1:] if dtype != "uint32"]),
     *_rows("biuf", "bool(x)"),
     *_rows("iuf", "float(x)"),  # numba has none of bool
     *_rows("biu", "int(x)", "math.isnan(x)", "math.isfinite(x)"),
@@ -128,15 +133,27 @@ REDUCTIONS = [
 TABLES = {"arrays": ARRAYS, "elements": ELEMENTS, "reductions": REDUCTIONS}
 
 
+def kind_of(dtype: str) -> str:
+    """Return NumPy's letter of the kind of a type, which for bfloat16 is that of floats."""
+    return "f" if dtype in HALVES else np.dtype(dtype).kind
+
+
+def widened(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array of float16 or bfloat16 as float32, and others as they are."""
+    return array.astype(np.float32) if array.dtype.name in HALVES else array
+
+
 def edge_values(dtype: str) -> NDArray[Any]:
     """Return the values at which arithmetic of a type is not that of numbers."""
     if dtype == "bool":
         return np.array([False, True])
-    if np.dtype(dtype).kind == "f":
-        info = np.finfo(dtype)
+    if kind_of(dtype) == "f":
+        info = ml_dtypes.finfo(dtype)
         ends = (info.smallest_subnormal, info.tiny, info.max, np.nan, np.inf)
         inner = (0.0, 0.3, 0.5, 1, 1.5, 2.5, 3.3, 7, 127.5, 255.9, 256, 32768, 2.0**31, 2.0**53 + 1, 2.0**63, 2.0**64)
-        return np.array([*ends, *inner, *(-value for value in (*ends, *inner))], dtype)
+        numbers = [float(value) for value in (*ends, *inner)]
+        with np.errstate(over="ignore"):
+            return np.array([*numbers, *(-value for value in numbers)]).astype(dtype)
     limits = np.iinfo(dtype)
     around = (0, limits.min, limits.max, 1 << limits.bits // 2, limits.bits, -limits.bits, 10, 2**53, 2**63)
     near = {value + offset for value in around for offset in (-2, -1, 0, 1, 2)}
@@ -152,11 +169,11 @@ def pairs(dtype: str) -> tuple[NDArray[Any], NDArray[Any]]:
 def vectors(dtype: str) -> Iterator[NDArray[Any]]:
     """Return arrays of the sizes of vectors, with and without NaN and infinity, and an empty one."""
     values, source = edge_values(dtype), np.random.default_rng(0)
-    if values.dtype.kind == "f":
-        values = values[np.isfinite(values) & (np.abs(values) < 1e6)]
+    if kind_of(dtype) == "f":
+        values = values[np.isfinite(values) & (np.abs(widened(values)) < 1e6)]
     for size in SIZES:
         yield source.choice(values, size)
-        if values.dtype.kind == "f":
+        if kind_of(dtype) == "f":
             for special in (np.nan, np.inf):
                 with_special = source.choice(values, size)
                 with_special[source.integers(size)] = special
@@ -177,7 +194,8 @@ class Case:
         if self.form == "reductions":
             return [(vector,) for vector in vectors(self.dtype)]
         x, y = pairs(self.dtype)
-        kept = eval(self.rows[0].where or "True", {"np": np, "x": x, "y": y}) & np.ones(x.shape, bool)
+        names = {"np": np, "x": widened(x), "y": widened(y)}
+        kept = eval(self.rows[0].where or "True", names) & np.ones(x.shape, bool)
         return [(x[kept], y[kept])] if kept.any() else []
 
     def source(self, results: Sequence[str]) -> str:
@@ -185,32 +203,36 @@ class Case:
         codes = [row.code for row in self.rows]
         returned = f"    return {', '.join(f'z{i}' for i in range(len(codes)))},\n"
         if self.form == "elements":
-            made = [f"    z{i} = np.empty(xs.size, np.{result})\n" for i, result in enumerate(results)]
+            made = [f"    z{i} = np.empty(xs.size, {spelled(result)})\n" for i, result in enumerate(results)]
             loop = "    for i in range(xs.size):\n        x, y = xs[i], ys[i]\n"
             each = [f"        z{i}[i] = {code}\n" for i, code in enumerate(codes)]
             return "def kernel(xs, ys):\n" + "".join([*made, loop, *each, returned])
-        makes = "np.asarray({}).astype(np.{})" if self.form == "reductions" else "({}).astype(np.{})"
-        made = [f"    z{i} = {makes.format(*pair)}\n" for i, pair in enumerate(zip(codes, results, strict=True))]
+        makes = "np.asarray({}).astype({})" if self.form == "reductions" else "({}).astype({})"
+        pairs = zip(codes, map(spelled, results), strict=True)
+        made = [f"    z{i} = {makes.format(*pair)}\n" for i, pair in enumerate(pairs)]
         return f"def kernel({'x' if self.form == 'reductions' else 'x, y'}):\n" + "".join([*made, returned])
 
     def expected(self, arguments: tuple[NDArray[Any], ...]) -> list[NDArray[Any] | type[Exception]]:
         """Return what NumPy gives for each row; the type of what it raises."""
-        return [self._expected(row.code, arguments) for row in self.rows]
+        return [self._expected(row.code, tuple(map(widened, arguments))) for row in self.rows]
 
     def _expected(self, code: str, arguments: tuple[NDArray[Any], ...]) -> NDArray[Any] | type[Exception]:
         function = eval(f"lambda x, y=None: {code}", {"np": np, "math": math})
         try:
             if self.form == "elements":
-                return np.array([function(*items) for items in zip(*arguments, strict=True)])
-            return np.asarray(function(*arguments))
+                return self._rounded(np.array([function(*items) for items in zip(*arguments, strict=True)]))
+            return self._rounded(np.asarray(function(*arguments)))
         except Exception as error:
             return type(error)
+
+    def _rounded(self, result: NDArray[Any]) -> NDArray[Any]:
+        return result.astype(self.dtype) if self.dtype in HALVES and result.dtype == np.float32 else result
 
 
 def cases(forms: Iterable[str] = TABLES, dtypes: Iterable[str] = DTYPES) -> Iterator[Case]:
     """Return all rows for all types, several to a kernel."""
     for form, dtype in itertools.product(forms, dtypes):
-        rows = sorted((row for row in TABLES[form] if np.dtype(dtype).kind in row.kinds), key=lambda row: row.where)
+        rows = sorted((row for row in TABLES[form] if kind_of(dtype) in row.kinds), key=lambda row: row.where)
         for _, group in itertools.groupby(rows, lambda row: row.where):
             alike, size = list(group), 1 if form == "reductions" else BATCH
             yield from (Case(form, dtype, tuple(alike[at : at + size])) for at in range(0, len(alike), size))
@@ -225,6 +247,7 @@ def failures(case: Case) -> Iterator[str]:
         if not calls:
             return
         kernel = compiled(case, expected[0], "numbers::Kernel")
+        wide = in_float32(case, expected[0])
         for arguments, wanted in zip(calls, expected, strict=True):
             try:
                 given: Any = kernel(*arguments)
@@ -238,6 +261,8 @@ def failures(case: Case) -> Iterator[str]:
             except Exception as error:
                 given = [type(error)] * len(case.rows)
             yield from problems(case, arguments, given, wanted)
+            if wide is not None and not any(isinstance(item, type) for item in given):
+                yield from problems(case, arguments, given, rounded(wide(*map(widened, arguments)), given), True)
 
 
 def library_failures(seed: int, count: int, folder: Path) -> Iterator[str]:
@@ -261,10 +286,24 @@ def library_failures(seed: int, count: int, folder: Path) -> Iterator[str]:
             yield from problems(case, arguments, answer, items)
 
 
-def problems(case: Case, arguments: Sequence[NDArray[Any]], given: Any, wanted: Any) -> Iterator[str]:
+def in_float32(case: Case, expected: Iterable[Any]) -> pyops.Op | None:
+    """Return the kernel of a case of float16 or bfloat16 compiled for float32; None for other cases."""
+    if case.dtype not in HALVES:
+        return None
+    return compiled(replace(case, dtype="float32"), [widened(item) for item in expected], "numbers::Wide")
+
+
+def rounded(results: Iterable[NDArray[Any]], given: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return results rounded once to the types of those given."""
+    return [result.astype(like.dtype) for result, like in zip(results, given, strict=True)]
+
+
+def problems(
+    case: Case, arguments: Sequence[NDArray[Any]], given: Any, wanted: Any, exact: bool = False
+) -> Iterator[str]:
     """Return a line about each result of a kernel that is not the one wanted."""
     for row, a, b in zip(case.rows, given, wanted, strict=True):
-        if problem := difference(a, b, row.exact, case.form):
+        if problem := difference(a, b, exact or row.exact, case.form):
             at, text = problem
             values = arguments if case.form == "reductions" else [item[at] for item in arguments]
             yield f"{row.code} of {case.dtype} ({case.form}): {', '.join(map(str, values))}: {text}"
@@ -272,8 +311,10 @@ def problems(case: Case, arguments: Sequence[NDArray[Any]], given: Any, wanted: 
 
 def compiled(case: Case, expected: Iterable[Any], name: str) -> pyops.Op:
     """Return the compiled kernel of a case; its outputs have the types of the expected ones."""
-    results = ["float32" if item.dtype == np.float16 else str(item.dtype) for item in expected]
-    names: dict[str, Any] = {"np": np, "math": math}
+    # NumPy's float16 for integers of 8 bits is float32 in compiled kernels.
+    narrowed = "float32" if case.dtype not in HALVES else "float16"
+    results = [narrowed if item.dtype == np.float16 else str(item.dtype) for item in expected]
+    names: dict[str, Any] = {"np": np, "math": math, "ml_dtypes": ml_dtypes}
     exec(case.source(results), names)
     kernel = names["kernel"]
     outputs = tuple(NDArray[np.dtype(result).type] for result in results)
@@ -283,6 +324,11 @@ def compiled(case: Case, expected: Iterable[Any], name: str) -> pyops.Op:
     return onnx_op(name, compile=True)(kernel)
 
 
+def spelled(dtype: str) -> str:
+    """Return the code of a type."""
+    return f"{'ml_dtypes' if dtype == 'bfloat16' else 'np'}.{dtype}"
+
+
 def difference(given: Any, wanted: Any, exact: bool, form: str) -> tuple[int, str] | None:
     """Return the place of the first difference and what it is, or None."""
     if isinstance(given, type) or isinstance(wanted, type):
@@ -290,7 +336,7 @@ def difference(given: Any, wanted: Any, exact: bool, form: str) -> tuple[int, st
         return None if same else (0, f"{_short(given)}, and NumPy {_short(wanted)}")
     if given.shape != wanted.shape:
         return 0, f"shape {given.shape}, and NumPy {wanted.shape}"
-    a, b = given.astype(wanted.dtype).ravel(), wanted.ravel()
+    a, b = widened(given.astype(wanted.dtype).ravel()), widened(wanted.ravel())
     equal = a == b
     if b.dtype.kind == "f":
         if form != "reductions" and exact:  # which of several zeros is sorted first is not specified
@@ -300,6 +346,8 @@ def difference(given: Any, wanted: Any, exact: bool, form: str) -> tuple[int, st
             size, distance = np.maximum(np.abs(a), np.abs(b)), np.abs(a - b)
             reduced = form == "reductions"
             tolerance = (1e3 if reduced else ULPS) * np.spacing(size) + reduced * REDUCED * np.finfo(b.dtype).eps
+            if wanted.dtype.name in HALVES:  # rounded to neighbours
+                tolerance += np.spacing(size.astype(wanted.dtype)).astype(b.dtype)
             equal |= (distance <= tolerance) | (distance < 2 * np.finfo(b.dtype).tiny)
     wrong = np.flatnonzero(~equal)
     if not wrong.size:
@@ -315,8 +363,8 @@ def _short(value: Any) -> str:
 def program(seed: int) -> Case:
     """Return a kernel of random expressions of arithmetic that must be exact."""
     rng = random.Random(seed)
-    dtype = rng.choice(["float32", "float64", "uint64", "int64"])
-    kind = np.dtype(dtype).kind
+    dtype = rng.choice(["float32", "float64", "uint64", "int64", *HALVES])
+    kind = kind_of(dtype)
     shared = ["({} // {})", "({} % {})", "np.where({} > {}, x, y)", "np.floor_divide({}, {})", "np.remainder({}, {})"]
     own = {
         "f": ["({} + {})", "({} - {})", "({} * {})", "({} / {})", "np.fmod({}, {})", "np.divmod({}, {})[0]"],

@@ -14,6 +14,7 @@ from numba.extending import register_jitable
 
 from ...errors import CompileError, OutputError
 from .. import memory_layout as layout
+from .half_precision import Narrow
 from .intrinsics import call, for_compiled_code, load, move_bytes, store
 
 # Repeated here, because numba takes constants from a function's own globals.
@@ -207,10 +208,18 @@ def conform(value: Any, dtype: Any) -> Any:
     if problem := _problem(value, dtype.dtype):
         raise CompileError(problem)
     if not isinstance(value, types.Array):
-        return lambda value, dtype: np.full((), dtype(value))
+        return lambda value, dtype: as_stored(np.full((), value, dtype))
     if value.dtype == dtype.dtype:
-        return lambda value, dtype: value
-    return lambda value, dtype: value.astype(dtype)
+        return lambda value, dtype: as_stored(value)
+    return lambda value, dtype: as_stored(value.astype(dtype))
+
+
+@for_compiled_code
+def as_stored(array: Any) -> Any:
+    """Return an array of float16 or bfloat16 as an array of the bits, and any other array as it is."""
+    if isinstance(array.dtype, Narrow):
+        return lambda array: array.view(np.uint16)
+    return lambda array: array
 
 
 @for_compiled_code

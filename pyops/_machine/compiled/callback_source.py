@@ -15,10 +15,11 @@ from .. import memory_layout as layout
 from ..memory_layout import DATA, DIMS, TENSOR_WORDS, VALUE
 from . import callback_parts, intrinsics
 from .specialization import Specialization
+from .vector_math import MODULES
 
 CODE_NAMES: dict[str, Any] = {
     name: value for module in (intrinsics, callback_parts) for name, value in vars(module).items() if name[0] != "_"
-}
+} | MODULES
 """The names that generated code may use, besides the kernel."""
 
 ENTRY = f"""
@@ -61,7 +62,7 @@ class Writer:
     """
 
     def __init__(self, specialization: Specialization, computes_shapes: bool = False) -> None:
-        self.specialization = specialization
+        self.specialization = specialization.stored()
         self.computes_shapes = computes_shapes
         self.lines: list[str] = []
         ranks = [item[1] for item in specialization.inputs if item]

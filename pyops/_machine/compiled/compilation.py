@@ -9,25 +9,26 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 import numba
-import numpy as np
 from numba import types
 from numba.core.ccallback import CFunc
 from numba.core.registry import cpu_target
 
 from ..._core import Signature
 from ..._support.annotations import signature_of
-from ..._support.element_types import DType
+from ..._support.element_types import DType, format_scalar
 from ...errors import CompileError
 from . import callback_source
 from .callback_parts import as_tuple, conform, conform_all
 from .disk_cache import fingerprint, global_names, use_cache
+from .half_precision import compute_in_float32
 from .intrinsics import INNER, NarrowVectors
 from .numpy_corrections import correct_numbers
 from .read_only_inputs import keep_read_only
-from .specialization import Specialization
+from .specialization import HALVES, Specialization
 from .text_of_values import correct_texts
-from .vector_math import vectorised
+from .vector_math import MODULES, vectorised
 
+compute_in_float32()
 correct_numbers()
 correct_texts()
 keep_read_only()
@@ -41,6 +42,8 @@ class CallableKernel:
 
     Parameters
     ----------
+    halves : (tuple of str, tuple of str)
+        The types of the inputs, and of the attributes, that are arrays of float16 or bfloat16: see `half_types`.
     options : mapping
         Further numba options.
     cached : bool
@@ -58,12 +61,15 @@ class CallableKernel:
         self,
         function: Callable[..., Any],
         signature: Signature,
+        halves: tuple[Sequence[str], Sequence[str]],
         dtypes: Sequence[DType],
         buffers: bool,
         options: Mapping[str, Any],
         cached: bool = True,
     ) -> None:
-        code = _call_code(format_arguments(function, signature, buffers), signature, dtypes)
+        outs = [format_scalar(dtype) if dtype.name in HALVES else "" for dtype in dtypes if buffers]
+        views = "".join(map(_view_code, ("inputs", "values", "outs"), (*halves, outs)))
+        code = _call_code(views, format_arguments(function, signature, buffers), signature, dtypes)
         # As in NumPy, division by zero does not raise.
         options = {"nogil": True, "error_model": "numpy", **options}
         # Only `call` is called from Python; the others need no wrapper for that.
@@ -73,7 +79,7 @@ class CallableKernel:
             "conform": conform,
             "conform_all": conform_all,
             "as_tuple": as_tuple,
-            "np": np,
+            **MODULES,
         }
         self.call = numba.njit(**options)(define("call", code, names))
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
@@ -121,16 +127,23 @@ def format_arguments(function: Callable[..., Any], signature: Signature, buffers
     return arguments + rest
 
 
-def _call_code(arguments: Sequence[str], signature: Signature, dtypes: Sequence[DType]) -> str:
-    called, results = f"function({', '.join(arguments)})", [f"conform(result, np.{dtypes[0]})"]
+def _view_code(name: str, halves: Sequence[str]) -> str:
+    """Return the line that views the bits in a tuple as float16 and bfloat16, if it has any."""
+    items = [f"{name}[{i}]{half and f'.view({half})'}" for i, half in enumerate(halves)]
+    return f"    {name} = ({', '.join(items)}, *{name}[{len(items)}:])\n" if any(halves) else ""
+
+
+def _call_code(views: str, arguments: Sequence[str], signature: Signature, dtypes: Sequence[DType]) -> str:
+    kinds = list(map(format_scalar, dtypes))
+    called, results = f"function({', '.join(arguments)})", [f"conform(result, {kinds[0]})"]
     if signature.outputs[-1].variadic:
         singles = len(signature.outputs) - 1
-        results = [f"conform(result[{i}], np.{dtype})" for i, dtype in enumerate(dtypes[:singles])]
-        results.append(f"*conform_all(result[{singles}:], np.{dtypes[-1]})")
+        results = [f"conform(result[{i}], {kind})" for i, kind in enumerate(kinds[:singles])]
+        results.append(f"*conform_all(result[{singles}:], {kinds[-1]})")
     elif signature.returns_tuple:
-        results = [f"conform(result[{i}], np.{dtype})" for i, dtype in enumerate(dtypes)]
+        results = [f"conform(result[{i}], {kind})" for i, kind in enumerate(kinds)]
         called = f"as_tuple({called}, ({'0, ' * len(dtypes)}))"
-    return f"def call(inputs, values, outs):\n    result = {called}\n    return ({', '.join(results)},)\n"
+    return f"def call(inputs, values, outs):\n{views}    result = {called}\n    return ({', '.join(results)},)\n"
 
 
 def positional(function: Callable[..., Any]) -> FunctionType:

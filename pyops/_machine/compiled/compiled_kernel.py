@@ -15,15 +15,15 @@ from ..._support.element_types import DType, dtype_name
 from ..._support.locks import RLock
 from ...errors import CompileError, CompileWarning, DeclarationError, MissingDependencyError, warn
 from . import specialization
-from .specialization import Specialization, as_arguments, weak_float
+from .specialization import HALVES, Specialization, as_arguments, as_stored, half_types, weak_float
 
 if TYPE_CHECKING:
     from .compilation import CallableKernel
 
 _FLAGS = ("afn", "arcp", "contract", "ninf", "nnan", "nsz", "reassoc")
 
-_INTEGERS = (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)
-COMPILABLE = {np.dtype(scalar) for scalar in (np.bool_, *_INTEGERS, np.float32, np.float64)}
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_COMPILABLE = {"bool", *_INTEGERS, *HALVES, "float32", "float64"}
 
 
 class CompiledKernel:
@@ -84,7 +84,8 @@ class CompiledKernel:
         dtypes = self.output_dtypes(inputs)
         if self._compile_call(inputs, attributes, dtypes, out):
             arguments = self._arguments(inputs, attributes, dtypes, out)
-            results = self._callable(dtypes, out is not None).call(*arguments)
+            results = self._callable(inputs, attributes, dtypes, out is not None).call(*arguments)
+            results = tuple(_of_dtype(result, dtypes[min(i, len(dtypes) - 1)]) for i, result in enumerate(results))
             if self.result_type is not None:
                 return self.result_type(*results)
             return results if self.signature.returns_tuple else results[0]
@@ -98,7 +99,7 @@ class CompiledKernel:
     def lacking(self, dtypes: Sequence[DType | None], attributes: Mapping[str, Any]) -> str | None:
         """Return the name of the first element type, of these and the attributes', that cannot be compiled, or None."""
         used = [*dtypes, *(value.dtype for value in attributes.values() if isinstance(value, np.ndarray))]
-        return next((dtype_name(dtype) for dtype in used if dtype is not None and dtype not in COMPILABLE), None)
+        return next((dtype_name(dtype) for dtype in used if dtype is not None and not is_compilable(dtype)), None)
 
     def entry(self, specialization: Specialization, attributes: Mapping[str, Any]) -> tuple[int, int] | None:
         """Return the result of `machine_code` for a specialization; None if the plain kernel must run instead."""
@@ -112,18 +113,20 @@ class CompiledKernel:
                 out = tuple(_sample(*pair) for pair in pairs) if specialization.buffers else None
                 made = None
                 if self._compile_call(inputs, attributes, dtypes, out):
-                    call = self._callable(dtypes, specialization.buffers)
+                    call = self._callable(inputs, attributes, dtypes, specialization.buffers)
                     made = machine_code(self.signature.qualified_name, call, specialization)
                 self._entries[specialization] = made
             return self._entries[specialization]
 
-    def _callable(self, dtypes: Sequence[DType], buffers: bool) -> CallableKernel:
+    def _callable(self, inputs: Any, attributes: Any, dtypes: Sequence[DType], buffers: bool) -> CallableKernel:
         from .compilation import CallableKernel
 
-        key = (tuple(dtypes), buffers)
+        halves = half_types(inputs), half_types(attributes[a.name] for a in self.signature.attributes)
+        key = (halves, tuple(dtypes), buffers)
         with self._lock:
             if key not in self._callables:
-                self._callables[key] = CallableKernel(self.function, self.signature, dtypes, buffers, self.options)
+                call = CallableKernel(self.function, self.signature, halves, dtypes, buffers, self.options)
+                self._callables[key] = call
             return self._callables[key]
 
     def _arguments(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> tuple[Any, Any, Any]:
@@ -132,7 +135,7 @@ class CompiledKernel:
         floats = weak_float([*(None if array is None else array.dtype for array in inputs), *dtypes])
         values = as_arguments({a.name: attributes[a.name] for a in self.signature.attributes}, floats)
         outs = () if out is None else out if isinstance(out, tuple) else (out,)
-        return (*inputs, *[None] * missing), tuple(values.values()), tuple(outs)
+        return (*inputs, *[None] * missing), tuple(map(as_stored, values.values())), tuple(map(as_stored, outs))
 
     def _compile_call(self, inputs: Any, attributes: Any, dtypes: Any, out: Any) -> bool:
         key = _key(inputs, attributes, dtypes, out is not None)
@@ -146,10 +149,10 @@ class CompiledKernel:
             if key not in self._is_compiled:
                 from numba import typeof
 
-                inputs, values, outs = self._arguments(inputs, attributes, dtypes, out)
-                kinds = typeof(inputs), typeof(values), typeof(outs)
+                kinds = tuple(map(typeof, self._arguments(inputs, attributes, dtypes, out)))
                 try:
-                    reason = self._callable(dtypes, out is not None).compile(kinds)
+                    call = self._callable(inputs, attributes, dtypes, out is not None)
+                    reason = call.compile(kinds)
                 except CompileError as error:  # a function calls itself
                     reason = str(error)
                 if reason is not None:
@@ -251,8 +254,17 @@ def _sample(dtype: DType, rank: int) -> np.ndarray[Any, Any]:
     return np.empty((0,) * rank, dtype)
 
 
+def is_compilable(dtype: DType) -> bool:
+    """Return whether arrays of a dtype can be given to compiled code."""
+    return dtype.name in _COMPILABLE and dtype.isnative
+
+
+def _of_dtype(array: Any, dtype: DType) -> Any:
+    return array if array.dtype == dtype else array.view(dtype)
+
+
 def _read_only(array: Any) -> Any:
-    array = np.ascontiguousarray(array).reshape(array.shape)
+    array = as_stored(np.ascontiguousarray(array).reshape(array.shape))
     view = array.view()
     view.flags.writeable = False
     return view

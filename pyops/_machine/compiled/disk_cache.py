@@ -23,6 +23,7 @@ from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import llvmlite
+import ml_dtypes
 import numba
 import numpy as np
 from numba import types
@@ -60,8 +61,8 @@ _SETTINGS = ("BOUNDSCHECK", "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVM
 @functools.cache
 def _versions() -> str:
     own = b"".join(file.read_bytes() for file in sorted(Path(__file__).parents[1].rglob("*.py")))
-    compilers = f"{sys.implementation.cache_tag} {numba.__version__} {llvmlite.__version__} {np.__version__}"
-    return f"{hashlib.sha256(own).hexdigest()} {compilers}"
+    packages = " ".join(package.__version__ for package in (numba, llvmlite, np, ml_dtypes))
+    return f"{hashlib.sha256(own).hexdigest()} {sys.implementation.cache_tag} {packages}"
 
 
 class _Cache(NullCache):
@@ -95,7 +96,7 @@ class _Cache(NullCache):
 
 
 # What these have under its name is not inspected: their versions are part of every key, or they are part of Python.
-_VERSIONED = {"numpy", "numba", "math", "cmath", "builtins", "operator", "_operator", "pyops._machine"}
+_VERSIONED = {"numpy", "ml_dtypes", "numba", "math", "cmath", "builtins", "operator", "_operator", "pyops._machine"}
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..._core import Signature
-from ..._support.element_types import DType
+from ..._support.element_types import DType, format_scalar
 from ...errors import DeclarationError
 
 _GROUP = r"\(\s*(?:\w+\s*(?:,\s*\w+\s*)*)?\)"
@@ -49,6 +49,25 @@ Tensor = tuple[DType, int]
 """A dtype and a rank."""
 
 
+HALVES = ("float16", "bfloat16")
+"""The element types whose elements are float32 where compiled code computes with them."""
+
+
+def stored(dtype: DType) -> DType:
+    """Return the dtype of the arrays that compiled code is given, and returns: of float16 and bfloat16 the bits."""
+    return np.dtype(np.uint16) if dtype.name in HALVES else dtype
+
+
+def as_stored(value: Any) -> Any:
+    """Return an array of float16 or bfloat16 as an array of the bits, and any other value as it is."""
+    return value.view(np.uint16) if isinstance(value, np.ndarray) and value.dtype.name in HALVES else value
+
+
+def half_types(values: Iterable[Any]) -> tuple[str, ...]:
+    """Return how code spells the element type of each array of float16 or bfloat16; "" for any other value."""
+    return tuple("" if as_stored(value) is value else format_scalar(value.dtype) for value in values)
+
+
 @dataclass(frozen=True)
 class Specialization:
     """A combination of types that one compute callback is compiled for.
@@ -81,6 +100,11 @@ class Specialization:
     buffers: bool
     cores: tuple[int, ...] | None = None
 
+    def stored(self) -> Specialization:
+        """Return this with the dtypes of the arrays that compiled code is given, and returns."""
+        inputs = tuple(item and (stored(item[0]), item[1]) for item in self.inputs)
+        return replace(self, inputs=inputs, outputs=tuple(map(stored, self.outputs)))
+
 
 def weak_float(dtypes: Sequence[DType | None]) -> type[np.floating[Any]]:
     """Return the type in which a kernel of these dtypes gets float attributes.
@@ -88,8 +112,8 @@ def weak_float(dtypes: Sequence[DType | None]) -> type[np.floating[Any]]:
     The values are float32 anyway. As float64, numba's type for Python floats, they would turn float32 arrays into
     float64 ones, where NumPy keeps float32.
     """
-    floating = [dtype for dtype in dtypes if dtype is not None and dtype.kind == "f"]
-    return np.float32 if floating and all(dtype == np.float32 for dtype in floating) else np.float64
+    names = {dtype.name for dtype in dtypes if dtype is not None}
+    return np.float64 if "float64" in names or names.isdisjoint(("float32", *HALVES)) else np.float32
 
 
 def as_arguments(attributes: Mapping[str, Any], float_type: type[np.floating[Any]]) -> dict[str, Any]:
@@ -139,7 +163,7 @@ class AttributeWords:
                 self._kept.append(array)
                 self._words += [array.ctypes.data, *value.shape]
                 sizes = f"tuple_at(attributes + {8 * (at + 1)}, {value.ndim})"
-                return f"array_at(load(attributes, {at}), {sizes}, np.{value.dtype}, False)"
+                return f"array_at(load(attributes, {at}), {sizes}, {format_scalar(value.dtype)}, False)"
         return repr(value)  # None, and strings, which are constants of the code
 
 

@@ -13,11 +13,14 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import ml_dtypes
 import numba
 import numpy as np
 from numba import types
 
+from .half_precision import HalfPrecision
 from .intrinsics import INNER, for_compiled_code, in_register, larger, smaller
+from .specialization import HALVES
 
 _float, _int, _NARROW = np.float32, np.int32, (np.bool_, np.int8, np.int16, np.uint8, np.uint16)
 _LOG2_E = _float(1.44269504088896341)
@@ -118,26 +121,33 @@ def _add_up(a: Any) -> Any:
     return result
 
 
-_FUNCTIONS: dict[Any, Any] = {
+_REPLACEMENTS: dict[Any, Any] = {
     np.exp: exp,
     math.exp: exp,
     np.sum: total,
     **dict.fromkeys((np.max, np.amax), largest),
     **dict.fromkeys((np.min, np.amin), smallest),
+    np.float16: HalfPrecision("float16"),
+    ml_dtypes.bfloat16: HalfPrecision("bfloat16"),
 }
 
 
 def _changed(module: ModuleType) -> ModuleType:
     changed = ModuleType(module.__name__)
-    own = {name: _FUNCTIONS[value] for name, value in vars(module).items() if callable(value) and value in _FUNCTIONS}
+    values = vars(module).items()
+    own = {name: _REPLACEMENTS[value] for name, value in values if callable(value) and value in _REPLACEMENTS}
     changed.__dict__.update(vars(module) | own)
     return changed
 
 
-_REPLACED: dict[int, Any] = {id(function): own for function, own in _FUNCTIONS.items()}
-_REPLACED |= {id(module): _changed(module) for module in (np, math)}
+MODULES = {"np": _changed(np), "ml_dtypes": _changed(ml_dtypes)}
+"""The modules by which code of ours spells element types."""
+_REPLACED: dict[int, Any] = {id(function): own for function, own in _REPLACEMENTS.items()}
+_REPLACED |= {id(np): MODULES["np"], id(ml_dtypes): MODULES["ml_dtypes"], id(math): _changed(math)}
 
 
 def vectorised(value: Any) -> Any:
-    """Return the replacement for a global of a kernel in its compiled form."""
+    """Return the replacement for a global of a kernel in its compiled form; constants of float16 are float32."""
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.name in HALVES:
+        return value.astype(np.float32)
     return _REPLACED.get(id(value), value)

@@ -26,7 +26,15 @@ from ..compiled.compilation import CallableKernel, define
 from ..compiled.compiled_kernel import CompiledKernel
 from ..compiled.disk_cache import global_names
 from ..compiled.intrinsics import INNER
-from ..compiled.specialization import Specialization, as_arguments, specialize, weak_float
+from ..compiled.specialization import (
+    Specialization,
+    as_arguments,
+    as_stored,
+    half_types,
+    specialize,
+    stored,
+    weak_float,
+)
 from .external_symbols import reason_against
 from .shape_functions import CompiledShapes, sizes_are_known
 from .specializations import Use
@@ -117,14 +125,15 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
             size = 1 if sizes_are_known(op, given, dict(use.attributes)) else None
             known = [(size,) * rank for rank in shapes.ranks]
             specialization, _ = specialize(signature, kernel.cores, arrays, use.attributes, dtypes, len(dtypes), known)
+    halves = half_types(arrays), half_types(use.attributes[a.name] for a in signature.attributes)
     call = CallableKernel(
-        kernel.function, signature, dtypes, specialization.buffers, kernel.options | INNER, cached=False
+        kernel.function, signature, halves, dtypes, specialization.buffers, kernel.options | INNER, cached=False
     )
     if signature.outputs[-1].variadic:
         dtypes = _outputs(call, use, dtypes, arrays)
         specialization, _ = specialize(signature, kernel.cores, arrays, use.attributes, dtypes, len(dtypes), None)
         shapes = None
-    names = callback_source.CODE_NAMES | {"kernel": call.call, "np": np}
+    names = callback_source.CODE_NAMES | {"kernel": call.call}
     others: dict[str, tuple[Any, int]] = {}  # with the number of parameters of each
     if shapes is not None:
         names["shape_of"] = shapes.shape_of
@@ -155,9 +164,9 @@ def compile_use(op: AnyOp, use: Use, name: str) -> Code:
 def _outputs(call: CallableKernel, use: Use, dtypes: Any, arrays: Any) -> tuple[Any, ...]:
     """Return the dtypes of all outputs that a kernel with a variadic output returns for a use."""
     floats = weak_float([*(None if array is None else array.dtype for array in arrays), *dtypes])
-    values = tuple(as_arguments(use.attributes, floats).values())
+    values = tuple(map(as_stored, as_arguments(use.attributes, floats).values()))
     kinds = tuple(
-        types.none if array is None else types.Array(numba.from_dtype(array.dtype), array.ndim, "C", readonly=True)
+        types.none if array is None else types.Array(numba.from_dtype(stored(array.dtype)), array.ndim, "C", True)
         for array in arrays
     )
     signature = types.Tuple(kinds), numba.typeof(values), types.Tuple(())

@@ -213,9 +213,10 @@ typedef struct {
 } Node;
 
 static const char *const type_names[] = {"?", "float32", "uint8", "int8", "uint16", "int16", "int32", "int64", "string",
-                                         "bool", "float16", "float64", "uint32", "uint64"};
-static const int item_sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8};
-static const char *type_name(int type) { return type > 0 && type < 14 ? type_names[type] : "another type"; }
+                                         "bool", "float16", "float64", "uint32", "uint64", "complex64", "complex128",
+                                         "bfloat16"};
+static const int item_sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2};
+static const char *type_name(int type) { return type > 0 && type < 17 ? type_names[type] : "another type"; }
 
 typedef struct { int64_t type, rank, dims[MOST_DIMS]; void *data, *value; } Tensor;
 

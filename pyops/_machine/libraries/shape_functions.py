@@ -20,6 +20,7 @@ from numba.extending import (
 from numba.np.numpy_support import as_dtype
 
 from ..._core import AnyOp
+from ..._support.element_types import format_scalar
 from ...errors import CompileError
 from ...shapes import RuntimeDim, TensorSpec, broadcast, new_dim
 from ..compiled.callback_source import CODE_NAMES, format_tuple
@@ -158,7 +159,7 @@ class CompiledShapes:
             if item is None:
                 specs.append("None")
             else:
-                specs.append(f"make_spec(tuple_at(key + {8 * at}, {item[1]}), np.{item[0]})")
+                specs.append(f"make_spec(tuple_at(key + {8 * at}, {item[1]}), {format_scalar(item[0])})")
                 at += item[1]
         values = format_tuple([code for _, code in specialization.attributes])
         function = op.shape_function
@@ -166,7 +167,6 @@ class CompiledShapes:
         called = f"function({', '.join(format_arguments(function, op.signature, False))})"
         names = CODE_NAMES | {
             "make_spec": make_spec,
-            "np": np,
             "function": make_dispatcher(positional(function), _OPTIONS, {}),
         }
         code = (

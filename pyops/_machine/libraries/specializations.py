@@ -16,7 +16,7 @@ from ..._onnx.op_schemas import inference_function
 from ..._onnx.type_inference import infer_types
 from ..._support.element_types import DType, dtype_name, from_onnx
 from ...errors import CompileError, InputError
-from ..compiled.compiled_kernel import COMPILABLE, CompiledKernel, type_of
+from ..compiled.compiled_kernel import CompiledKernel, is_compilable, type_of
 from ..compiled.specialization import Tensor
 
 RANKS = (1, 2, 3, 4)
@@ -123,15 +123,15 @@ def loop_cores(op: AnyOp) -> Sequence[int] | None:
 def left_out_types(signature: Signature) -> list[str]:
     """Return the declared element types that numba does not support."""
     dtypes = dict.fromkeys(dtype for parameter in signature.type_parameters for dtype in parameter.dtypes)
-    return [dtype_name(dtype) for dtype in dtypes if dtype not in COMPILABLE]
+    return [dtype_name(dtype) for dtype in dtypes if not is_compilable(dtype)]
 
 
 def _type_choices(signature: Signature) -> Iterator[dict[TypeParameter, DType]]:
     parameters = signature.type_parameters
     for parameter in parameters:
-        if not any(dtype in COMPILABLE for dtype in parameter.dtypes):
+        if not any(map(is_compilable, parameter.dtypes)):
             raise CompileError(f"numba does not support {parameter}")
-    for dtypes in itertools.product(*([d for d in parameter.dtypes if d in COMPILABLE] for parameter in parameters)):
+    for dtypes in itertools.product(*(filter(is_compilable, parameter.dtypes) for parameter in parameters)):
         yield dict(zip(parameters, dtypes, strict=True))
 
 

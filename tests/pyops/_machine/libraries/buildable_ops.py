@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -116,8 +117,8 @@ def table(x: F32) -> F32:
     return result
 
 
-@onnx_op("built::Half", compile=True)
-def half(x: NDArray[np.float16]) -> NDArray[np.float16]:
+@onnx_op("built::Quarter", compile=True)
+def quarter(x: NDArray[ml_dtypes.float8_e5m2]) -> NDArray[ml_dtypes.float8_e5m2]:
     return x
 
 
@@ -160,7 +161,7 @@ REFUSED = {
     product: "linear algebra",
     random: "random numbers",
     table: "it uses a dict, a typed list or the hash of a text, which only numba has; use arrays, tuples or lists",
-    half: "numba does not support float16",
+    quarter: "numba does not support float8_e5m2",
     texts: "attribute 'mode' is str, and each string needs its own code; give a model that has the op (--for)",
     long_text: "a library can read at most 1,023 bytes of a node's text attributes; shorten mode='aaa",
     nul: "a library cannot read text with a NUL character; remove it from \"mode='a\\x00b'; \"",
