@@ -24,18 +24,18 @@ SLOW = ("importlib.metadata", "pathlib", "email", "zipfile", "hashlib", "html", 
 OF_NUMBA = {
     f"pyops._machine.compiled.{name}"
     for name in (
-        "callbacks",
-        "corrections",
+        "callback_parts",
+        "callback_source",
+        "compilation",
         "disk_cache",
-        "entry",
         "half_precision",
         "intrinsics",
-        "machine_code",
+        "numpy_corrections",
         "read_only_inputs",
-        "texts",
+        "text_of_values",
         "vector_math",
     )
-} | {f"pyops._machine.libraries.{name}" for name in ("build", "machine_code", "shape_functions", "tables")}
+} | {f"pyops._machine.libraries.{name}" for name in ("build", "c_tables", "object_code", "shape_functions")}
 
 # Makes packages look as if they were not installed.
 BLOCK = """
