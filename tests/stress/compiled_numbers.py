@@ -270,7 +270,8 @@ def library_failures(seed: int, count: int, folder: Path) -> Iterator[str]:
     kernels, samples, expected = [], [], []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        for case in random.Random(seed).sample([case for case in cases() if case.arguments()], count):
+        possible = [case for case in cases(dtypes=DTYPES[:-1]) if case.arguments()]  # NumPy alone has no bfloat16
+        for case in random.Random(seed).sample(possible, count):
             calls = [(arguments, case.expected(arguments)) for arguments in case.arguments()]
             # What one expression raises is what the kernel raises.
             calls = [call for call in calls if not any(isinstance(item, type) for item in call[1])]
