@@ -330,6 +330,7 @@ def spelled(dtype: str) -> str:
     return f"{'ml_dtypes' if dtype == 'bfloat16' else 'np'}.{dtype}"
 
 
+@np.errstate(all="ignore")
 def difference(given: Any, wanted: Any, exact: bool, form: str) -> tuple[int, str] | None:
     """Return the place of the first difference and what it is, or None."""
     if isinstance(given, type) or isinstance(wanted, type):
