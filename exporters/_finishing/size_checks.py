@@ -29,15 +29,17 @@ def add_size_checks(model: onnx_ir.Model, conditions: Iterable[SizeCondition]) -
         The conditions that standard nodes can compute.
     """
     graph = model.graph
-    checked: dict[Value, list[SizeCondition]] = {}
-    for condition in filter(_is_possible, conditions):
+    possible = list(filter(_is_possible, conditions))
+    # What is asked of two sizes that are equal has one name.
+    named = {f"expected {condition.text}, {format_place(condition.place)}": condition for condition in possible}
+    checked: dict[Value, list[str]] = {}
+    for name, condition in named.items():
         value = graph.inputs[min(condition.sizes.values())[0]]
-        checked.setdefault(value if value.uses() else graph.outputs[0], []).append(condition)
-    for value, of_value in checked.items():
+        checked.setdefault(value if value.uses() else graph.outputs[0], []).append(name)
+    for value, names in checked.items():
         users, tape, zeros = list(value.uses()), Tape(), []
-        for condition in of_value:
-            table, index = _constant(tape, [0]), _index(tape, condition, graph.inputs)
-            name = f"expected {condition.text}, {format_place(condition.place)}"
+        for name in names:
+            table, index = _constant(tape, [0]), _index(tape, named[name], graph.inputs)
             zeros.append(tape.op("Gather", [table, index], name=name))
         # No optimizer knows that the axis is 0, and neither node copies the tensor.
         axis = functools.reduce(lambda x, y: tape.op("Add", [x, y]), zeros)
@@ -51,7 +53,7 @@ def add_size_checks(model: onnx_ir.Model, conditions: Iterable[SizeCondition]) -
             for user, position in users:
                 user.replace_input_with(position, result)
             graph.insert_before(graph[0], tape.nodes)
-    return [condition for found in checked.values() for condition in found]
+    return possible
 
 
 def _is_possible(condition: SizeCondition) -> bool:

@@ -202,3 +202,19 @@ def test_conditions_on_sizes_that_turn_out_to_be_equal_are_kept():
     np.testing.assert_array_equal(session.run(None, {"x": x, "y": x})[0], x[3:])
     with pytest.raises(Exception, match=r"expected Mod\(x.shape\[0\]"):
         session.run(None, {"x": x[:5], "y": x[:5]})
+
+
+@pytest.mark.filterwarnings("ignore::exporters.CaptureWarning")
+def test_what_is_asked_of_two_equal_sizes_is_checked_once():
+    class Sum(torch.nn.Module):
+        def forward(self, x, y):
+            first, second = (item.cos() if item.shape[0] % 5 != 0 else item for item in (x, y))
+            return first + second
+
+    sizes, example = {0: torch.export.Dim.AUTO}, (torch.rand(4), torch.rand(4))
+    program = exporters.export(Sum().eval(), example, dynamic_shapes=(sizes, sizes), verbose=False)
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    x = np.arange(6, dtype=np.float32)
+    np.testing.assert_allclose(session.run(None, {"x": x, "y": x})[0], 2 * np.cos(x), rtol=1e-5)
+    with pytest.raises(Exception, match=r"expected Mod\(x.shape\[0\]"):
+        session.run(None, {"x": x[:5], "y": x[:5]})
