@@ -174,7 +174,10 @@ def out_buffers(case: Case) -> str:
 
 @check_after("repeatable")
 def compiled(case: Case) -> None:
-    """Check that a compiled kernel returns what its function returns as plain Python, for other sizes too."""
+    """Check that a compiled kernel returns what its function returns as plain Python, for other sizes too.
+
+    float16 and bfloat16 are computed in float32 and rounded once, as in the compiled kernel.
+    """
     if not isinstance(case.op.kernels["cpu"], CompiledKernel):
         raise NotRun("the kernel is not declared with compile=")
     varied = [case.vary(what, arrays) for what, arrays in _variations.empty(case.arrays)]

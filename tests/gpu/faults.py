@@ -228,7 +228,7 @@ def a_wait_for_the_device_after_each_copy(patch: pytest.MonkeyPatch) -> None:
     def wait(none: None, cupy: Any, *_: Any) -> None:
         cupy.cuda.runtime.deviceSynchronize()
 
-    after(patch, devices, "copyto", wait)
+    after(patch, devices, "copy_to_cupy", wait)
 
 
 @fault(OUT, RETURNED)
@@ -255,7 +255,7 @@ def results_not_copied(patch: pytest.MonkeyPatch) -> None:
 
 @fault(RETURNED)
 def results_copied_twice(patch: pytest.MonkeyPatch) -> None:
-    after(patch, devices, "copyto", lambda none, cupy, target, array: cupy.copyto(target, array))
+    after(patch, devices, "copy_to_cupy", lambda none, cupy, target, array: cupy.copyto(target, array))
 
 
 @fault(OUT)

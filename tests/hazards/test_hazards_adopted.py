@@ -241,7 +241,7 @@ def test_one_that_another_takes_over_is_told_once() -> None:
         [[0.0, 3.0, 6.0]]
         [[0.0, 4.0, 8.0]]
         [[0.0, 4.0, 8.0]]
-        ('RedeclarationWarning', 'adopted::Op is second of module __main__')
+        ('RedeclarationWarning', 'adopted::Op now refers to second of module __main__')
     """
     run_adopted(script, expected, library=False)
 

@@ -68,7 +68,7 @@ def guarded(code, y):
         try:
             return session.run_with_ort_values(None, {item.name: given[item.name] for item in session.get_inputs()})
         except Exception as error:
-            if "as in the export, test_guards.py:" not in str(error):
+            if "as in the export, test_value_guards.py:" not in str(error):
                 raise
             return None
 
