@@ -44,8 +44,9 @@ def like(value: Any, x: onnx_ir.Value) -> Any:
 
 
 def typed_constant(number: float, dtype: torch.dtype) -> Any:
-    """Return a scalar constant of a torch dtype."""
-    result = constant(np.array(number, numpy_dtype(dtype)))
+    """Return a scalar constant of a torch dtype, an infinity for a number beyond it."""
+    with np.errstate(over="ignore"):
+        result = constant(np.array(number, numpy_dtype(dtype)))
     result.dtype = onnx_ir.DataType.from_numpy(numpy_dtype(dtype))  # torch's own translations read it
     return result
 

@@ -50,7 +50,7 @@ def _notes() -> list[str]:
     return notes + [f"{plugin.name}: provided by {package}, {how}" for package, plugin in core.waiting_plugins()]
 
 
-class OpTable(Displayable, tuple[core.AnyOp, ...]):
+class OpTable(Displayable, tuple[Op[..., Any], ...]):
     """A tuple of ops, displayed as a table in a terminal and in a notebook.
 
     Attributes

@@ -68,7 +68,7 @@ PAIRS = Sample(pair_sums, values(4, 5).astype(np.float64), scale=3).with_id("pai
 RAISING = [
     (
         Sample(rows, values(2, 4) + np.float32(200)),
-        "built::Rows: ValueError: ('too large', 0, 'row', 100000.0, 1e-05) (buildable_ops.py:37, in rows)",
+        "built::Rows: ValueError: ('too large', 0, 'row', 100000.0, 1e-05) (buildable_ops.py:38, in rows)",
     ),
     (
         Sample(pair_sums, values(3, 2).astype(np.float64)),

@@ -48,8 +48,8 @@ def onnxruntime_of(pytestconfig: pytest.Config) -> Callable[[str], Path]:
 def elsewhere(target: str) -> tuple[list[str], dict[str, str]]:
     """The command of a Python for another machine with onnxruntime, emulated, and its environment."""
     script, variable = {
-        "linux-aarch64": ("building/aarch64.sh", "PYOPS_AARCH64"),
-        "windows-x86-64": ("runtime/windows.sh", "PYOPS_WINDOWS"),
+        "linux-aarch64": ("pyops/_machine/libraries/aarch64.sh", "PYOPS_AARCH64"),
+        "windows-x86-64": ("pyops/_core/runtime/windows.sh", "PYOPS_WINDOWS"),
     }[target]
     if variable not in os.environ:
         pytest.skip(f"tests of {target} are left out: run tests/{script} DIR, and set {variable}=DIR")
