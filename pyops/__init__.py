@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ._core.runtime.onnxruntime_patch import patch_onnxruntime as patch_onnxruntime
     from ._core.runtime.profiling import profile as profile
     from ._core.runtime.reference_ops import reference_ops as reference_ops
+    from ._core.unpickling import unpickle as unpickle
     from ._display.netron import show_model as show_model
     from ._display.op_table import list_ops as list_ops
     from ._extensions import get_library_path as get_library_path
@@ -43,7 +44,7 @@ if not TYPE_CHECKING:
     __all__ = sorted(_wiring.PUBLIC)
 
     def __getattr__(name):
-        if name not in _wiring.PUBLIC and name not in _wiring.IPYTHON:
+        if name not in _wiring.PUBLIC and name not in _wiring.UNLISTED:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = _wiring.public(name)
         return value

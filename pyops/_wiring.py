@@ -41,13 +41,32 @@ PUBLIC = {
 }
 """Public name of pyops to the module that defines it, or that it is."""
 
-IPYTHON = dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "._display.tracebacks")
-"""What ``%load_ext pyops`` looks for."""
+UNLISTED = {
+    "load_ipython_extension": "._display.tracebacks",
+    "unload_ipython_extension": "._display.tracebacks",
+    "unpickle": "._core.unpickling",
+}
+"""The same for the functions that ``%load_ext pyops`` and pickle call."""
+
+
+_UNPICKLED = {
+    "Attribute": "._core.schema.attribute:Attribute",
+    "AttributeKind": "._core.schema.attribute:AttributeKind",
+    "Input": "._core.schema.signature:Input",
+    "Output": "._core.schema.signature:Output",
+    "Signature": "._core.schema.signature:Signature",
+    "TypeParameter": "._core.schema.signature:TypeParameter",
+    "body of an op": "._core.ops.op_pickling:declare_arrived",
+    "compiled kernel": "._machine.compiled.compiled_kernel:CompiledKernel",
+    "op": "._core.ops.op_pickling:arriving",
+    "session": "._core.runtime.inference_session:unpickled",
+}
+"""Name in pickles to the function that makes what is so called. Names stay when functions and modules are renamed."""
 
 
 def public(name: str) -> Any:
     """Import what a name of pyops stands for."""
-    place = (PUBLIC | IPYTHON)[name]
+    place = (PUBLIC | UNLISTED)[name]
     return _load(place) if place == f".{name}" else getattr(_load(place), name)
 
 
@@ -58,8 +77,10 @@ def _load(name: str) -> Any:
 
 
 def _later(name: str) -> Callable[[], Any]:
-    return lambda: _load(name)
+    module, _, attribute = name.partition(":")
+    return lambda: getattr(_load(module), attribute) if attribute else _load(module)
 
 
 satellites.modules.update((part, _later(name)) for part, name in _SATELLITES.items())
 satellites.providers.update((domain, _later(name)) for domain, name in _PROVIDERS.items())
+satellites.makers.update((name, _later(place)) for name, place in _UNPICKLED.items())

@@ -16,6 +16,9 @@ providers: dict[str, Callable[[], Any]] = {}
 Its `provide` returns the op of a name, or raises a `ModelError` that says why there is none. Declared ops come first.
 """
 
+makers: dict[str, Callable[[], Any]] = {}
+"""Functions that import what makes the things in pickles, by the names that pickles have for these."""
+
 
 def satellite(part: str) -> Any:
     """Import the satellite that plays a part, and return its module."""

@@ -12,11 +12,13 @@ import pickle
 import sys
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import CodeType
 from typing import Any
 
 from ...errors import ChangedOpWarning, PickleError, warn
 from ..schema.signature import Signature
+from ..unpickling import unpickle
 from . import op_registry
 from .op import AnyOp, Op
 
@@ -140,11 +142,11 @@ def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
     vars(carrier).update(body={name: value for name, value in op_registry.body_of(op).items() if name != "samples"})
     # The state is pickled after the op itself, because a kernel may refer to its op.
     state = {"body": carrier, "signature": op.signature, "code": fingerprint(op)}
-    return _arriving, (op.signature, PYTHON), state, None, None, _declare
+    return unpickle, ("op", op.signature, PYTHON), state, None, None, partial(unpickle, "body of an op")
 
 
-def _arriving(signature: Signature, python: list[int]) -> AnyOp:
-    """Return the op declared with this signature's domain, name and version, or a new one that `_declare` fills."""
+def arriving(signature: Signature, python: list[int]) -> AnyOp:
+    """Return the op declared with this signature's domain, name and version, or a new one that `declare_arrived` fills."""
     check_python(python, signature.qualified_name)
     found = op_registry.op_versions(signature.domain, signature.name).get(signature.version)
     if found is not None and (found.signature == signature or not is_replaceable(found)):
@@ -154,10 +156,9 @@ def _arriving(signature: Signature, python: list[int]) -> AnyOp:
     return op
 
 
-def _declare(op: AnyOp, state: Mapping[str, Any]) -> None:
-    carried = state["body"]
-    body = carried if isinstance(carried, dict) else vars(carried).get("body", {})  # before 0.3, it was the body itself
-    signature = state.get("signature", body.get("signature"))
+def declare_arrived(op: AnyOp, state: Mapping[str, Any]) -> None:
+    body = vars(state["body"]).get("body", {})
+    signature = state["signature"]
     if "kernels" in vars(op) and not is_replaceable(op):
         check_declared(op, repr(signature), str(signature), state["code"])
         return

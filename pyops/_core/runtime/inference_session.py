@@ -30,6 +30,7 @@ from ..ops import extensions_decorators, op_registry, plugins
 from ..ops.op import AnyOp
 from ..ops.source_location import source_line
 from ..satellites import satellite
+from ..unpickling import unpickle
 from . import kernel_exceptions, ort_values
 from .engine_choice import Engine, choose
 from .external_data import read_external_data
@@ -38,6 +39,7 @@ from .load_errors import explained, listing, note_mistyped
 from .native import op_registration as native
 from .native.session_options import library_ops
 from .session_arguments import Origin, origin_of, session_options
+from .session_pickling import Recipe
 
 _FATAL = 4
 _UNSET = -1
@@ -245,6 +247,10 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
             finally:
                 del refusal  # it refers to this frame
         self._origin = replace(self._origin, providers=providers, provider_options=provider_options)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        cls = type(self)
+        return unpickle, ("session", self._recipe(), None if cls is InferenceSession else cls)
 
     def _engine(self) -> str:
         return "native" if self._extensions is None else "extensions"
@@ -479,6 +485,11 @@ def _quiet_run(options: Any) -> Any:
     # run, which takes ten times as long as a short run itself.
     quiet.add_run_config_entry("gpu_graph_id", "0")
     return quiet
+
+
+def unpickled(recipe: Recipe, cls: type[InferenceSession] | None) -> InferenceSession:
+    """Return the session of a pickle, created on first use; `cls` is None for pyops' own class."""
+    return (cls or InferenceSession)._unpickled(recipe)
 
 
 def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:

@@ -12,7 +12,7 @@ import uuid
 import weakref
 from collections import OrderedDict
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import onnxruntime
 
@@ -57,10 +57,17 @@ class LazySession:
     def _is_pending(self) -> bool:
         return _PENDING in vars(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def _recipe(self) -> Recipe:
+        """Return what is pickled for the session."""
         pending = vars(self).get(_PENDING)
-        recipe = pending.recipe if isinstance(pending, Unpickled) else session_pickling.recipe_of(self._origin, self)
-        return unpickled, (type(self), recipe)
+        return pending.recipe if isinstance(pending, Unpickled) else session_pickling.recipe_of(self._origin, self)
+
+    @classmethod
+    def _unpickled(cls, recipe: Recipe) -> Self:
+        """Return a session that is created by a recipe on first use."""
+        session = cls.__new__(cls)
+        vars(session)[_PENDING] = Unpickled(recipe)
+        return session
 
     def __copy__(self) -> Any:
         session: LazySession = type(self).__new__(type(self))
@@ -96,13 +103,6 @@ class LazySession:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             self._materialize()
             return getattr(self, name)
-
-
-def unpickled(cls: type[LazySession], recipe: Recipe) -> LazySession:
-    """Return a session that is created by a recipe on first use."""
-    session: LazySession = cls.__new__(cls)
-    vars(session)[_PENDING] = Unpickled(recipe)
-    return session
 
 
 class Unpickled:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..._support.element_types import STRING, describe, element_type, holds_str, is_masked, native_dtype
 from ...errors import InputError
+from ..unpickling import Pickled, unpickle
 
 _INT64 = np.iinfo(np.int64)
 
@@ -32,9 +33,12 @@ class AttributeKind(Enum):
         """Return the kind of a list's elements, or the kind itself if it is not a list."""
         return AttributeKind[self.name.removesuffix("S")]
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return unpickle, ("AttributeKind", self.value)
+
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Pickled):
     """An ONNX attribute, declared as a keyword-only parameter of the kernel.
 
     Attributes

@@ -11,11 +11,12 @@ from typing import Any
 from ..._support.annotations import signature_of
 from ..._support.element_types import DType, dtype_name, element_type
 from ...errors import DeclarationError, InputError, did_you_mean
+from ..unpickling import Pickled
 from .attribute import Attribute
 
 
 @dataclass(frozen=True)
-class TypeParameter:
+class TypeParameter(Pickled):
     """A named set of element types; all tensors of a call that share the parameter have the same type.
 
     A concrete type is a parameter with a single dtype, named as ONNX spells it (``tensor(float)``).
@@ -24,11 +25,10 @@ class TypeParameter:
     name: str
     dtypes: tuple[DType, ...]
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __post_init__(self) -> None:
         # An unpickled dtype is equal, but not identical to NumPy's own, and kernel nodes compare identities.
-        rows = map(element_type, state["dtypes"])
-        known = zip(rows, state["dtypes"], strict=True)
-        self.__dict__.update(state, dtypes=tuple(row.dtype if row else dtype for row, dtype in known))
+        rows = zip(map(element_type, self.dtypes), self.dtypes, strict=True)
+        object.__setattr__(self, "dtypes", tuple(row.dtype if row else dtype for row, dtype in rows))
 
     def __str__(self) -> str:
         names = ", ".join(map(dtype_name, self.dtypes))
@@ -36,7 +36,7 @@ class TypeParameter:
 
 
 @dataclass(frozen=True)
-class Input:
+class Input(Pickled):
     """An input: one tensor, an optional tensor (None if absent), or, in the last place, a variadic input.
 
     The tensors of a variadic input share one element type if it is homogeneous.
@@ -50,7 +50,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Pickled):
     """An output: one tensor, or, in the last place, a variadic output; `homogeneous` is as for `Input`."""
 
     name: str
@@ -60,7 +60,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Signature:
+class Signature(Pickled):
     """An operator's name, version, inputs, outputs and attributes.
 
     Attributes

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ... import unpickle
 from ..._core import Input, Output, Signature, named_tuple_of, output_dtypes, split_arguments
 from ..._support.element_types import DType, dtype_name
 from ..._support.locks import RLock
@@ -71,7 +72,8 @@ class CompiledKernel:
 
     def __reduce__(self) -> tuple[Any, ...]:
         fastmath = self.options["fastmath"]
-        return CompiledKernel, (self.signature, self.function, self.plain, self._mode, self.parallel, fastmath)
+        state = self.signature, self.function, self.plain, self._mode, self.parallel, fastmath
+        return unpickle, ("compiled kernel", *state)
 
     @functools.cached_property
     def result_type(self) -> Callable[..., Any] | None:
