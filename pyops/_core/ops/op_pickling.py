@@ -146,7 +146,7 @@ def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
 
 
 def arriving(signature: Signature, python: list[int]) -> AnyOp:
-    """Return the op declared with this signature's domain, name and version, or a new one that `declare_arrived` fills."""
+    """Return the op declared with this domain, name and version, or a new one that `declare_arrived` fills."""
     check_python(python, signature.qualified_name)
     found = op_registry.op_versions(signature.domain, signature.name).get(signature.version)
     if found is not None and (found.signature == signature or not is_replaceable(found)):
