@@ -10,7 +10,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .cuda.cuda_arguments import CopyingKernel
     from .cuda.devices import copy_to_cupy, cupy_stream, cupy_with_gpu, is_cupy
-    from .models.model import Host, Key, Model, ModelSource, full_domain, graphs, is_mistaken, key_of, load_model
+    from .models.hosting import Host, is_mistaken
+    from .models.model import Key, Model, ModelSource, full_domain, graphs, key_of, load_model
     from .models.op_resolution import describe_missing, import_plugins_of, resolve_ops
     from .ops.extensions_decorators import adopted_ops
     from .ops.node_state import States
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from .schema.hints import named_tuple_of
     from .schema.node_validation import describe_node, find_mismatch, linked_attributes, read_attribute, read_attributes
     from .schema.signature import Input, Output, Signature, TypeParameter
-    from .schema.tensor_specs import Dim
+    from .schema.symbolic_dims import Dim
 
 _NAMES = {
     "cuda.cuda_arguments": "CopyingKernel",
     "cuda.devices": "copy_to_cupy cupy_with_gpu is_cupy cupy_stream",
-    "models.model": "Host Key Model ModelSource full_domain graphs is_mistaken key_of load_model",
+    "models.hosting": "Host is_mistaken",
+    "models.model": "Key Model ModelSource full_domain graphs key_of load_model",
     "models.op_resolution": "describe_missing import_plugins_of resolve_ops",
     "ops.extensions_decorators": "adopted_ops",
     "ops.node_state": "States",
@@ -52,7 +54,7 @@ _NAMES = {
     "schema.call_validation": "output_dtypes split_arguments",
     "schema.node_validation": "describe_node find_mismatch linked_attributes read_attribute read_attributes",
     "schema.signature": "Input Output Signature TypeParameter",
-    "schema.tensor_specs": "Dim",
+    "schema.symbolic_dims": "Dim",
     "schema.hints": "named_tuple_of",
 }
 

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import pyops
-from pyops._core.models.model import is_mistaken
+from pyops._core.models.hosting import is_mistaken
 from pyops._core.schema.hints import read_attribute
 from pyops._display.inspection import inspect as inspect_model
 from pyops._extensions import operator_registry as extensions_registry

@@ -18,8 +18,9 @@ from ..cuda.devices import DEVICE_TYPES, DeviceType, cupy, is_cupy
 from ..satellites import satellite
 from ..schema import call_validation
 from ..schema.declaration import Compile, FastMath
+from ..schema.shape_inference import infer
 from ..schema.signature import Signature
-from ..schema.tensor_specs import TensorSpec, infer
+from ..schema.tensor_specs import TensorSpec
 from . import source_location
 from .node_state import make_state
 

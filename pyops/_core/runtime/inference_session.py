@@ -24,7 +24,7 @@ from ..._support.element_types import format_shape
 from ..._support.text_tables import html_parts, printable
 from ...errors import EngineError, FilledNodeWarning, InputError, ModelError, did_you_mean, warn
 from ..cuda import cuda_provider, devices
-from ..models import model, op_resolution
+from ..models import hosting, model, op_resolution
 from ..models.model import ModelSource
 from ..ops import extensions_decorators, op_registry, plugins
 from ..ops.op import AnyOp
@@ -543,7 +543,7 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
     ops = [op for op in ops if (op.domain, op.name) not in in_libraries]
     beside = [op for op in ops if op.domain in {domain for domain, _ in in_libraries}]
     ops = [op for op in ops if op not in beside]
-    mistaken = [op for op in ops if model.is_mistaken(op)]
+    mistaken = [op for op in ops if hosting.is_mistaken(op)]
     for left_out, reason in (
         (beside, "a library in the session options has their domain; build them into the library"),
         (mistaken, "ONNX Runtime's optimizers mistake them for the ONNX operators of these names; rename them"),
@@ -551,5 +551,5 @@ def register_custom_ops(options: Options, engine: Engine = "auto") -> Options:
         if left_out:
             names = ", ".join(op.signature.qualified_name for op in left_out)
             warn(f"skipped ops: {names}, because {reason}, or run them in a pyops.InferenceSession")
-    native.register(options, [host for op in ops for host in model.plain_hosts(op)])
+    native.register(options, [host for op in ops for host in hosting.plain_hosts(op)])
     return options

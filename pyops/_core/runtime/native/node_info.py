@@ -20,8 +20,10 @@ from ...ops.op import Op
 from ...schema import call_validation
 from ...schema.attribute import AttributeKind
 from ...schema.node_validation import describe_node
+from ...schema.shape_inference import infer
 from ...schema.signature import Signature
-from ...schema.tensor_specs import RuntimeDim, SymbolicDim, TensorSpec, infer
+from ...schema.symbolic_dims import RuntimeDim, SymbolicDim
+from ...schema.tensor_specs import TensorSpec
 from .c_api import Api
 from .call_tensors import Workspace, dtype_of
 

@@ -23,7 +23,8 @@ from ...._support.locks import RLock
 from ...._support.system import IS_WINDOWS
 from ....errors import EngineError
 from ...cuda.cuda_node import CudaNode
-from ...models.model import Host, Model, all_hosts, host_of
+from ...models.hosting import Host, all_hosts, host_of
+from ...models.model import Model
 from ...ops import op_registry
 from ...ops.op import AnyOp, Op
 from ...satellites import satellite
