@@ -71,7 +71,9 @@ into. Such a model runs in any session. The replacements are:
 | `any` over a size of 0 | False. |
 | `unique` of floats | Each NaN is distinct. |
 | `block_diag` of several types | The type that torch computes in. |
-| `repeat_interleave(0)`, and `scatter` by an empty index | Nothing, and the tensor as it was. |
+| `repeat_interleave(0)`, and `scatter` and `gather` by an empty index | Nothing, and the tensor as it was. |
+| `scatter` to a scalar, or by one | The same nodes on vectors of one element. |
+| `x ** 0.1` of float16, and other powers that are no integers | In float32, cast back. |
 | `hstack`, `vstack`, `dstack`, `column_stack` of several types | `Cast` to the type that torch computes in. |
 | `sign` of NaN | 0, as in torch. |
 | `expm1`, `log1p` | Correct digits near 0. |
@@ -136,7 +138,9 @@ in torch too, gives the smallest integer. Before 1.32, ONNX Runtime computes `fm
 computes it from the quotient where a dividend is too large for that. A million int64 are divided in 1.3 times the
 time, int32 in 1.2 times; with such dividends, in two to three times. A constant divisor needs no `If`, except for
 `fmod` of int64, and neither do sizes. With `keep_functions=True`, functions are inlined if one of them divides
-integers by a tensor. Nodes whose element type neither torch nor ONNX's shape inference knows stay as they are.
+integers by a tensor. Nodes whose element type neither torch nor ONNX's shape inference knows stay as they are. A
+divisor that is one number and may be 0 is expanded to the shape of the dividends, because ONNX Runtime refuses it where
+there are no dividends.
 
 A divisor of 0 is an error: when the session is created if the divisor is a constant, and even if it divides nothing. A
 shift by a negative number, or by all bits or more, gives 0, or -1 for a negative number that is shifted right, as in

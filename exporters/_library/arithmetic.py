@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir
 import torch
 
-from .operands import cast, constant, dtype_of, onnx_ops, promoted, typed_constant
+from .operands import cast, constant, dtype_of, onnx_ops, promote, promoted, typed_constant, widened
 from .row_table import lower
 
 
@@ -30,8 +30,12 @@ def _power(self: Any, exponent: Any) -> Any:
         return onnx_ops.Pow(base, number) if dtype_of(base).is_floating_point else _power_of_tensor(base, number)
     dtype = promoted(self, exponent)
     if dtype.is_floating_point or exponent < 0:
-        # torch takes the root, of -inf too.
-        return onnx_ops.Sqrt(cast(self, dtype)) if exponent == 0.5 else NotImplemented
+        if exponent == 0.5:  # torch takes the root, of -inf too
+            return onnx_ops.Sqrt(cast(self, dtype))
+        if dtype.itemsize >= 4 or exponent % 1 == 0:
+            return NotImplemented
+        # ONNX Runtime does not round a base of float16 before, which may become an infinity.
+        return onnx_ops.CastLike(onnx_ops.Pow(*map(widened, promote(self, exponent))), self)
     return cast(_integer_power(cast(self, torch.int64), exponent), dtype)
 
 

@@ -59,15 +59,31 @@ def _scatter_reduce(self: Any, dim: int, index: Any, src: Any, reduce: str, *, i
 
 
 def _scattered(name: str) -> Callable[..., Any]:
-    def translation(self: Any, dim: int, index: Any, src: Any, **given: Any) -> Any:
+    def translation(self: Any, dim: int, index: Any, src: Any = None, **given: Any) -> Any:
         if 0 in index.shape:
             return onnx_ops.Identity(self)
-        if index.shape == src.shape and (name == "aten::scatter.src" or not _is_short(self)):
+        tensors = [self, index] if src is None else [self, index, src]
+        if not all(len(item.shape) for item in tensors):  # torch takes a scalar for a vector; ONNX does not
+            return onnx_ops.Reshape(written(dim, *map(_as_vector, tensors), **given), onnx_ops.Shape(self))
+        if src is None or (index.shape == src.shape and (name == "aten::scatter.src" or not _is_short(self))):
             return NotImplemented
+        return written(dim, self, index, src, **given)
+
+    def written(dim: int, self: Any, index: Any, src: Any = None, **given: Any) -> Any:
+        if src is None:
+            return by_torch(name, self, dim, index, **given)
         part = src if index.shape == src.shape else _indexed(src, index)
         return _widened(lambda x, y: by_torch(name, x, dim, index, y, **given), self, part)
 
     return translation
+
+
+def _as_vector(x: Any) -> Any:
+    if len(x.shape):
+        return x
+    result: Any = onnx_ops.Reshape(x, constant([1]))
+    result.shape, result.dtype = onnx_ir.Shape([1]), x.dtype  # torch's translations read them
+    return result
 
 
 def _is_short(x: Any) -> bool:
@@ -81,8 +97,16 @@ def _widened(function: Callable[..., Any], self: Any, values: Any) -> Any:
     return onnx_ops.CastLike(function(*(cast(item, torch.float32) for item in (self, values))), self)
 
 
-for _name in ("aten::scatter_add.default", "aten::scatter.src"):
+for _name in ("aten::scatter_add.default", "aten::scatter.src", "aten::scatter.value"):
     lower(_name, replaces=True)(_scattered(_name))
+
+
+@lower("aten::gather", replaces=True)
+def _gather(self: Any, dim: int, index: Any, **_: Any) -> Any:
+    # torch takes an empty index of any rank; ONNX does not.
+    if 0 not in index.shape or len(index.shape) == len(self.shape):
+        return NotImplemented
+    return onnx_ops.Expand(like(0, self), onnx_ops.Shape(index))
 
 
 def _indexed(src: Any, index: Any) -> Any:

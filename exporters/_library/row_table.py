@@ -22,21 +22,33 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Row:
-    """How the library translates an operator.
+class Correction:
+    """What may replace torch's own translation of an operator.
 
     Attributes
     ----------
-    registration : Registration
     replaces : bool
-        Whether it replaces the installed torch's own translation, because that gives wrong results.
+        Whether it replaces that of the installed torch, because that gives wrong results.
     last_wrong : str, optional
         The last release of torch whose own translation is wrong; None if that of every tested release is.
     """
 
-    registration: Registration
     replaces: bool
-    last_wrong: str | None = None
+    last_wrong: str | None
+
+
+@dataclass(frozen=True)
+class Row(Correction):
+    """How the library translates an operator."""
+
+    registration: Registration
+
+
+@dataclass(frozen=True)
+class Decomposition(Correction):
+    """That torch decomposes an operator: whatever its type, or in a program that computes `only` this type by it."""
+
+    only: torch.dtype | None
 
 
 rows: dict[str, Row] = {}
@@ -44,6 +56,9 @@ rows: dict[str, Row] = {}
 
 complex_rows: dict[str, Row] = {}
 """The rows for calls with complex tensors."""
+
+decompositions: dict[str, Decomposition] = {}
+"""What torch decomposes although its exporter translates it, by the operator's name, ``"ns::name"``."""
 
 pending: dict[str, Callable[[], None]] = {}
 """What adds rows, by the name of an operator of a package that was not imported yet when `lower` was called."""
@@ -75,8 +90,8 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool | str = 
             of_complex = found if takes_complex else {}
             if isinstance(function, Op) and f"Complex{function.name}" in OPS:
                 of_complex = _on_pairs(registrations(torch_op, OPS[f"Complex{function.name}"]))
-            rows.update({name: _row(item, replaces) for name, item in found.items()})
-            complex_rows.update({name: _row(item, replaces) for name, item in of_complex.items()})
+            rows.update({name: Row(*_wrong(replaces), item) for name, item in found.items()})
+            complex_rows.update({name: Row(*_wrong(replaces), item) for name, item in of_complex.items()})
 
         try:
             enter()
@@ -90,11 +105,16 @@ def lower(torch_op: str, *, takes_complex: bool = False, replaces: bool | str = 
     return register
 
 
-def _row(registration: Registration, replaces: bool | str) -> Row:
-    """Return a row, which does not replace the translation of a release of torch that is right."""
+def _wrong(replaces: bool | str) -> tuple[bool, str | None]:
+    """Return whether the installed torch's own translation is wrong, and the last release whose is."""
     if isinstance(replaces, bool):
-        return Row(registration, replaces)
-    return Row(registration, release(torch.__version__) <= release(replaces), replaces)
+        return replaces, None
+    return release(torch.__version__) <= release(replaces), replaces
+
+
+def decompose(torch_op: str, *, only: torch.dtype | None = None, replaces: bool | str = True) -> None:
+    """Let torch decompose ``"ns::name"``, in a program in which it computes `only` this type; otherwise as `lower`."""
+    decompositions[torch_op] = Decomposition(*_wrong(replaces), only)
 
 
 def lower_complex(torch_op: str, *, replaces: bool | str = False) -> Callable[[F], F]:
@@ -109,7 +129,7 @@ def lower_complex(torch_op: str, *, replaces: bool | str = False) -> Callable[[F
         except NoOperatorError:
             absent.append(torch_op)
         else:
-            complex_rows.update({name: _row(item, replaces) for name, item in found.items()})
+            complex_rows.update({name: Row(*_wrong(replaces), item) for name, item in found.items()})
         return function
 
     return register

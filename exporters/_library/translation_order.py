@@ -21,6 +21,7 @@ from .._report import By
 from .._torch.private.onnx_exporter import own_translation
 from .._torch.private.operators import (
     OpOverload,
+    OpOverloadPacket,
     as_exported,
     can_decompose,
     find_overload,
@@ -32,7 +33,7 @@ from .._torch.private.operators import (
 from .._torch.private.trees import flatten
 from ..errors import NoTranslationError
 from .operands import Pairs
-from .row_table import Row, complex_rows, pending, rows
+from .row_table import Row, complex_rows, decompositions, pending, rows
 
 for _module in pkgutil.iter_modules([str(Path(__file__).parent)]):
     importlib.import_module(f"{__package__}.{_module.name}")  # rows enter the table
@@ -99,6 +100,14 @@ def _targets(_: int) -> frozenset[OpOverload]:
     )
 
 
+def decomposed(captured: torch.export.ExportedProgram) -> set[OpOverloadPacket | None]:
+    """Return the operators that torch is to decompose in a program, although its exporter translates them."""
+    active = {packet(name): item.only for name, item in decompositions.items() if item.replaces}
+    calls = {node: getattr(node.target, "overloadpacket", None) for node in captured.graph.nodes}
+    dtypes = {node.meta["val"].dtype for node, operator in calls.items() if active.get(operator) is not None}
+    return {operator for operator, only in active.items() if only is None or only in dtypes}
+
+
 def _is_native(target: OpOverload) -> bool:
     """Return whether torch's exporter translates or decomposes an operator."""
     return can_decompose(target) or target in _decompositions() or own_translation(target) is not None
@@ -114,7 +123,8 @@ def translation_table(*, kernels: bool = True) -> dict[Callable[..., Any], Calla
     """Return every translation, for users who call ``torch.onnx.export`` themselves.
 
     Each tries what `export` tries for a call, in the same order. What `export` does for a whole program is missing:
-    complex tensors, strided views, calls that fall back.
+    complex tensors, strided views, calls that fall back, and decomposing what torch's exporter translates wrongly as a
+    whole, such as ``aten::lerp``.
 
     Parameters
     ----------

@@ -85,11 +85,12 @@ class Plan(Lowering):
         step("decomposing the graph")
         self.decisions = []
         kernels = translation_order.targets() if self._uses_kernels else ()
+        wrong = translation_order.decomposed(captured) if self._uses_kernels else ()
         overruled = {target for _, target in self.findings}
         graph = functional_graph(captured) if self.findings else captured
         while True:
             try:
-                program = exporter.decompose(graph, {*registered(), *kernels, *overruled, *self._whole})
+                program = exporter.decompose(graph, {*registered(), *kernels, *overruled, *self._whole}, wrong)
                 missing = self._missing(program, exporter)
             except Exception as error:  # a decomposition may raise anything
                 missing = self._stopping(error)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnxruntime
@@ -15,8 +16,9 @@ import torch
 
 import pyops
 from exporters._library import translation_order
-from exporters._library.row_table import Row, complex_rows, rows
+from exporters._library.row_table import Row, complex_rows, decompositions, rows
 from exporters._lowering.translations import Registration
+from exporters._torch.private.operators import OpOverload, qualified_name
 from exporters._torch.private.trees import flatten, unflatten
 from exporters._torch.tensors import as_onnx_array
 from tests.exporters._library.kernel_calls import Call, calls, infos, run
@@ -27,12 +29,15 @@ Case = tuple[Any, tuple[Any, ...], tuple[Any, ...] | None]
 """A function, its arguments, and others of other sizes."""
 
 
+Table = dict[str, Any]
+
+TABLES: tuple[Table, ...] = (rows, complex_rows, decompositions)
+
+
 @contextmanager
-def changed(table: dict[str, Row], name: str, row: Row | None) -> Iterator[None]:
-    """Context manager: another row, or none, in a table."""
+def without(table: Table, name: str) -> Iterator[None]:
+    """Context manager: a table without what corrects an operator."""
     before = table.pop(name)
-    if row is not None:
-        table[name] = row
     translation_order._targets.cache_clear()
     try:
         yield
@@ -41,11 +46,11 @@ def changed(table: dict[str, Row], name: str, row: Row | None) -> Iterator[None]
         translation_order._targets.cache_clear()
 
 
-def used(case: Case) -> list[tuple[dict[str, Row], str]]:
-    """Return the replacing rows that translate a call of a case, each as a table and a name."""
-    found = {}
+def used(case: Case) -> list[tuple[Table, str]]:
+    """Return what corrects a call of a case, each as a table and a name."""
+    found: dict[tuple[int, str], tuple[Table, str]] = {}
 
-    def recording(table: dict[str, Row], name: str, row: Row) -> Row:
+    def recording(table: Table, name: str, row: Row) -> Row:
         def translation(*args: Any, **kwargs: Any) -> Any:
             result = row.registration.translation(*args, **kwargs)
             if result is not NotImplemented:
@@ -54,11 +59,21 @@ def used(case: Case) -> list[tuple[dict[str, Row], str]]:
 
         return replace(row, registration=Registration(translation, row.registration.source))
 
+    def decomposing(captured: torch.export.ExportedProgram) -> Any:
+        operators = decomposed(captured)
+        for target in (node.target for node in captured.graph.nodes if isinstance(node.target, OpOverload)):
+            if target.overloadpacket in operators:
+                name = qualified_name(target).partition(".")[0]
+                found[id(decompositions), name] = decompositions, name
+        return operators
+
+    decomposed = translation_order.decomposed
     before = [dict(table) for table in (rows, complex_rows)]
     try:
         for table in (rows, complex_rows):
             table |= {name: recording(table, name, row) for name, row in table.items() if row.replaces}
-        difference(case)
+        with mock.patch.object(translation_order, "decomposed", decomposing):
+            difference(case)
     finally:
         rows.update(before[0])
         complex_rows.update(before[1])
@@ -123,11 +138,11 @@ def _as_case(call: Call) -> Case:
 
 
 def verdicts(cases: Mapping[str, Case]) -> dict[str, tuple[str, str | None]]:
-    """Return, for each replacing row that a case uses, the case that shows torch wrong, and how; None if none does."""
+    """Return, for each correction that a case uses, the case that shows torch wrong, and how; None if none does."""
     found: dict[str, tuple[str, str | None]] = {}
     for title, case in cases.items():
         for table, name in used(case):
             if found.get(name, ("", None))[1] is None:
-                with changed(table, name, None):
+                with without(table, name):
                     found[name] = title, difference(case)
     return found

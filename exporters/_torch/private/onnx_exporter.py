@@ -8,7 +8,7 @@ import inspect
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -196,22 +196,6 @@ def _torchlib(**arguments: Any) -> Any:
     return registry
 
 
-def _named(*names: str) -> set[Any]:
-    return {getattr(torch.ops.aten, name) for name in names}
-
-
-# What torch decomposes: other names of operators; and those for which its exporter's translations are wrong for numbers
-# that are infinite, NaN or far from 0, or for tensors of several types.
-_DECOMPOSED = _named("divide", "true_divide", "multiply", "subtract", "greater", "greater_equal", "less", "less_equal")
-_DECOMPOSED |= _named("concat", "concatenate", "special_softmax", "special_log_softmax", "special_erf", "special_erfc")
-_DECOMPOSED |= _named("special_expm1", "special_sinc", "softmax", "log_softmax", "heaviside", "lerp", "logaddexp")
-_DECOMPOSED |= _named("logaddexp2", "mse_loss", "stack", "xlogy")
-
-# What torch decomposes if it is of float64, because ONNX Runtime has the nodes for float32 only, or rounds numbers.
-_OF_FLOAT32 = _named("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu", "gelu")
-_OF_FLOAT32 |= _named("addcmul", "addcdiv", "addmm", "sigmoid", "silu", "sinc")
-
-
 class RepeatedError(ExportError):
     """A `Lowering` has changed while calls were translated, so that the program must be decomposed again."""
 
@@ -221,7 +205,7 @@ class Lowering:
 
     def prepare(self, captured: torch.export.ExportedProgram, exporter: Exporter) -> torch.export.ExportedProgram:
         """Return the captured program, decomposed as far as it should be."""
-        return exporter.decompose(captured, ())
+        return exporter.decompose(captured, (), ())
 
     def translation(self, node: torch.fx.Node, exporter: Exporter) -> Callable[..., Any] | None:
         """Return the function that translates a call of the prepared program, or None if there is none."""
@@ -236,20 +220,18 @@ class Exporter:
         self._own = _torchlib(opset_version=registry.opset_version)
 
     def decompose(
-        self, captured: torch.export.ExportedProgram, kept: Iterable[OpOverload]
+        self, captured: torch.export.ExportedProgram, kept: Iterable[OpOverload], wrong: Container[object]
     ) -> torch.export.ExportedProgram:
         """Return the program with torch's decompositions, except those of operators that are translated or in `kept`.
 
-        It is decomposed without gradients, because some operators have no formula for them.
+        Those in `wrong` are decomposed although torch's exporter translates them. It is decomposed without gradients,
+        because some operators have no formula for them.
         """
         registry = copy.copy(self._registry)
-        values = (node.meta["val"] for node in captured.graph.nodes if _packet(node.target) in _OF_FLOAT32)
-        has_double = any(value.dtype == torch.float64 for value in values)
-        decomposed = _DECOMPOSED | _OF_FLOAT32 if has_double else _DECOMPOSED
         registry.functions = {target: [SimpleNamespace(fx_target=target)] for target in kept} | {
             name: found
             for name, found in registry.functions.items()
-            if found[0].is_custom or _packet(found[0].fx_target) not in decomposed
+            if found[0].is_custom or _packet(found[0].fx_target) not in wrong
         }
         forget_pending_sizes(captured)
         for node in captured.graph.nodes:

@@ -81,7 +81,7 @@ UNREACHED: dict[str, str] = (
                 for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
             ),
             *("aten::zeros", "aten::ones", "aten::full", "aten::empty.memory_format"),
-            *("aten::scatter_add", "aten::scatter.src", "aten::slice_scatter", "aten::select_scatter"),
+            *("aten::slice_scatter", "aten::select_scatter"),
             *("aten::scalar_tensor", "aten::flip", "prims::convert_element_type"),
             *("aten::remainder.Scalar", "aten::remainder.Scalar_Tensor", "aten::floor_divide.Scalar"),
             *("aten::div.Scalar_mode", "aten::mul.Scalar", "aten::pow.Tensor_Scalar", "aten::pow.Scalar"),

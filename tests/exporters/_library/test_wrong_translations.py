@@ -204,6 +204,7 @@ CASES = {
             *(x**5, x.int() ** 5, x.to(torch.int8) ** 3, x.byte() ** 2, x**0, x**e, x.int() ** e, 3**e, 2.5**e, x**0.5),
             *((x > 0) ** 2, x ** x.shape[0], x.to(torch.int8) ** x.shape[0], x.half() ** x.shape[0], x.float() ** e),
             *(torch.tensor(2.0) ** torch.tensor(0.5, dtype=torch.float64), torch.tensor([-INF]) ** 0.5),
+            *((x.half() * -(2**31)) ** 0.1, (x.half() * 2**31) ** -1.5),
         ),
         (torch.tensor([77, -78, 1, -1, 2**20 + 1]), torch.tensor([5, 3, -2, -3, 63])),
         (torch.tensor([2**40 + 1, 0]), torch.tensor([3, 2])),
@@ -277,9 +278,20 @@ CASES = {
         (ramp(5, 4),),
     ),
     "scattered nowhere": (
-        lambda x: [write(1, torch.zeros(0, 4, dtype=torch.int64), x) for write in (x.scatter, x.scatter_add)],
+        lambda x: (
+            *(write(1, torch.zeros(0, 4, dtype=torch.int64), x) for write in (x.scatter, x.scatter_add)),
+            *(x.scatter(1, torch.zeros(0, dtype=torch.int64), 7), x.gather(1, torch.zeros(0, dtype=torch.int64))),
+        ),
         (ramp(3, 4),),
         (ramp(5, 4),),
+    ),
+    "scattered to places that are scalars": (
+        lambda x, i: (
+            *(x.scatter(0, i, 9.0), x.scatter(0, i, x), x.scatter_add(0, i, x), x.scatter_reduce(0, i, x, "amax")),
+            *(x[0].scatter(0, i * 0, 9.0), x[0].scatter_add(0, i * 0, x[1]), x.half().scatter_add(0, i, x.half())),
+        ),
+        (ramp(3), torch.tensor(1)),
+        (ramp(5), torch.tensor(4)),
     ),
     "joined tensors of several types": (
         lambda x, n: [
@@ -347,8 +359,10 @@ CASES = {
     "other names of operators": (
         lambda x, n: (
             *(torch.divide(n, x), torch.true_divide(n, 2), torch.multiply(x, n > 1), torch.subtract(n, 0.5, alpha=2)),
-            *(torch.greater(n, 1.5), torch.less_equal(n, x), torch.concat([n, x])),
-            *(torch.special.log_softmax(x, 0, dtype=torch.float64), torch.special.expm1(x.double() * 1e-9) * 1e9),
+            *(torch.greater(n, x), torch.less_equal(n, x), torch.greater_equal(n, x), torch.less(n, x)),
+            *(torch.true_divide(n, x), torch.concat([n, x]), torch.concatenate([n, x])),
+            *(torch.special.softmax(x, 0, dtype=torch.float64), torch.special.log_softmax(x, 0, dtype=torch.float64)),
+            *(torch.special.expm1(x.double() * 1e-9) * 1e9, torch.special.sinc(x.double())),
         ),
         (ramp(3), torch.tensor([3, -5, 1])),
         (ramp(5), torch.tensor([2, 4, 1, 1, 0])),
