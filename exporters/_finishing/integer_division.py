@@ -18,7 +18,9 @@ from pyops._onnx.op_schemas import register_schemas
 # Where a division may trap, its node becomes a call of a function, which is inlined.
 _DOMAIN = "pyops.division"
 _FUNCTION = """<domain: "pyops.division", opset_import: ["" : {opset}]>
-{name} (x, y) => (z) {{ {body} }}"""
+{name} ({operands}) => (z) {{ {body} }}"""
+# No elements may be divided by 0, which ONNX Runtime refuses: as many divisors as dividends, then.
+_SPREAD = "shape = Shape(x) y = Expand(number, shape) "
 _BY_MINUS_ONE = {"Div": "z = Mul(x, y)", "Mod": "one = Abs(y) z = Mod(x, one)"}
 # Looking for what is rare takes less time than dividing safely. In the one pair that traps, a divisor of 1 instead of
 # -1 gives what torch gives: the smallest integer, which has no negative, and no remainder.
@@ -59,7 +61,8 @@ def guard_divisions(model: onnx_ir.Model) -> None:
     for number, (node, body) in enumerate(guards.items()):
         node.domain, node.op_type = _DOMAIN, f"Guarded{number}"
         node.attributes.clear()
-        text = _FUNCTION.format(opset=model.opset_imports[""], name=node.op_type, body=body)
+        operands = "x, number" if body.startswith(_SPREAD) else "x, y"
+        text = _FUNCTION.format(opset=model.opset_imports[""], name=node.op_type, operands=operands, body=body)
         function = onnx_ir.serde.deserialize_function(onnx.parser.parse_function(text))
         model.functions[function.identifier()] = function
     if guards:
@@ -84,6 +87,23 @@ def _divisions(model: onnx_ir.Model) -> list[onnx_ir.Node]:
 
 
 def _guard(node: onnx_ir.Node) -> str | None:
+    safe, (x, y), dtype = _safe(node), node.inputs, _dtype(node)
+    if dtype is None or not dtype.is_integer() or not _is_spread(x, y):
+        return safe
+    fmod = "<fmod = 1>" if node.attributes.get_int("fmod", 0) else ""
+    return _SPREAD + (safe or f"z = {node.op_type}{fmod}(x, y)")
+
+
+def _is_spread(dividends: onnx_ir.Value | None, divisor: onnx_ir.Value | None) -> bool:
+    """Return whether several numbers, or none, are divided by one that may be 0."""
+    if dividends is None or divisor is None or divisor.shape is None or len(divisor.shape):
+        return False
+    found = _constant(divisor)
+    return (found is None or found == 0) and bool(dividends.shape is None or len(dividends.shape))
+
+
+def _safe(node: onnx_ir.Node) -> str | None:
+    """Return a division that neither ends the process nor differs from torch's, or None if the node's is one."""
     (x, y), dtype, usual = node.inputs, _dtype(node), node.op_type
     is_fmod = bool(node.attributes.get_int("fmod", 0))
     if dtype != DataType.INT64 and (dtype != DataType.INT32 or is_fmod):

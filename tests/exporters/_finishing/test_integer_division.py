@@ -186,6 +186,26 @@ def test_a_divisor_of_zero_is_an_error(export, model, dtype, mode):
         program(ONES.to(dtype), torch.tensor([1, 0, 1, 1], dtype=dtype))
 
 
+DIVISIONS = [operator.floordiv, operator.mod, torch.fmod]
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+@pytest.mark.parametrize("dtype", [torch.int64, exhaustive(torch.int32), torch.uint8])
+def test_no_elements_are_divided_by_a_size_of_zero(model, dtype, division):
+    module, x = model(lambda x: division(x, x.shape[0])), torch.full((3, 2), 7, dtype=dtype)
+    samples = [(x[:0],), (x.repeat(2, 1),)]
+    assert exporters.verify(module, program=exported(module, x[:0]), samples=samples[:1]).ok
+    assert exporters.verify(module, program=exported(module, x, dynamic_shapes=({0: "n"},)), samples=samples).ok
+
+
+@pytest.mark.parametrize("division", DIVISIONS)
+def test_elements_divided_by_a_size_of_zero_are_an_error(model, division):
+    module = model(lambda x, y: division(x, y.shape[0]))
+    program = exported(module, ONES, ONES, dynamic_shapes=({0: "n"}, {0: "m"}))
+    with pytest.raises(Exception, match="by zero"):
+        program(ONES, ONES[:0])
+
+
 @pytest.mark.parametrize("division", [operator.floordiv, operator.mod])
 def test_a_constant_divided_by_zero_is_not_folded(model, division):
     program = exported(model(lambda x: x + division(torch.tensor([7, 8]), torch.tensor([0, 1])).sum()), ONES)
