@@ -232,6 +232,7 @@ def verify(
     kwargs: Mapping[str, Any] | None = None,
     tolerances: Mapping[Any, tuple[float, float]] | None = None,
     fill_missing: bool = False,
+    locate: bool = False,
 ) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for a model.
 
@@ -256,6 +257,9 @@ def verify(
         times what torch itself rounds: by how much the program in torch differs from itself in float64.
     fill_missing : bool
         Compute nodes for which ONNX Runtime has no kernel, as the argument of `pyops.InferenceSession` does.
+    locate : bool
+        If the outputs of a sample differ, find the first node that is wrong: each value of the model is compared with
+        that of the torch call that it comes from, without ONNX Runtime's optimizations. ``report.location`` has it.
 
     Returns
     -------
@@ -291,4 +295,4 @@ def verify(
     with evaluation(model):
         if program is None:
             program = export(model, first, kwargs=keywords, fill_missing=fill_missing, verify=False)
-        return compared(model, first, calls, keywords, program, tolerances or {}, fill_missing)
+        return compared(model, first, calls, keywords, program, tolerances or {}, fill_missing, locate)

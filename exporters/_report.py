@@ -12,11 +12,16 @@ import numpy as np
 from pyops._support.element_types import DType, describe, dtype_name
 from pyops._support.text_tables import Displayable, Part
 from pyops._tolerances import Array, Tolerances, difference
+from pyops.testing._wrong_node import Location
 
 By = Literal["torch", "registration", "kernel", "fallback", "unsupported"]
 
 # With more samples, the table has only the worst one of each output.
 _LISTED_SAMPLES = 10
+_FIX = (
+    'exporters.register_translation("{}", ...) with a translation of your own, kernels=True, or fallback="verify", '
+    "which lets torch run the calls whose translations are wrong"
+)
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,8 @@ class VerificationReport(Displayable):
         Ordered by sample, then by output.
     samples : int
         Number of samples compared.
+    location : Location or None
+        With ``locate=True``, where the model begins to differ, for the first sample that does.
 
     Examples
     --------
@@ -84,6 +91,7 @@ class VerificationReport(Displayable):
 
     outputs: tuple[OutputComparison, ...]
     samples: int = 1
+    location: Location | None = None
 
     @property
     def ok(self) -> bool:
@@ -102,7 +110,18 @@ class VerificationReport(Displayable):
             [*["sample"] * several, *header],
             *([*[str(item.sample)] * several, *_row(item)] for item in self._listed()),
         ]
-        return [self._summary(), rows]
+        return [self._summary(), rows, *self._located()]
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + (self.location.plot() if self.location else "")
+
+    def _located(self) -> list[Part]:
+        if self.location is not None:
+            first = self.location.first
+            fix = f"instead: {_FIX.format(first.call)}" if first and first.call else ""
+            return [*filter(None, self.location.parts()), *filter(None, [fix])]
+        wrong = not self.ok and not all(item.problem for item in self.outputs if not item.ok)
+        return ["verify(..., locate=True) names the first wrong node"] if wrong else []
 
     def _summary(self) -> str:
         wrong = sum(not output.ok for output in self.outputs)

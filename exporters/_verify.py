@@ -17,6 +17,7 @@ from pyops._support.progress import step
 from ._capture.comparison import allow_rounding, results
 from ._capture.model_arguments import as_tuple, input_values
 from ._capture.preparation import Model
+from ._locate import locatable, locate_difference
 from ._report import OutputComparison, VerificationReport, compare
 from ._torch.private.trees import tensor_leaves
 from ._torch.tensors import as_onnx_array, numpy_dtype
@@ -31,17 +32,29 @@ def compared(
     program: ModelSource,
     tolerances: Mapping[Any, tuple[float, float]],
     fill_missing: bool,
+    locating: bool,
 ) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for these calls; the rest is as for `exporters.verify`."""
+    from onnxruntime import GraphOptimizationLevel, SessionOptions
+
     from pyops import InferenceSession  # needs onnxruntime, which exporting does not
+
+    searched = locatable(program) if locating else None
 
     allowed = {_dtype(dtype).name: pair for dtype, pair in tolerances.items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     captured: torch.export.ExportedProgram | None = getattr(program, "exported_program", None)
     outputs: list[OutputComparison] = []
-    count = 0
-    session = InferenceSession(program, providers=_providers(run, first, keywords), fill_missing=fill_missing)
+    location, count = None, 0
+    settings: dict[str, Any] = {"providers": _providers(run, first, keywords), "fill_missing": fill_missing}
+    session = InferenceSession(program, **settings)
     names = [item.name for item in session.get_outputs()]
+
+    def unoptimized(part: Any) -> Any:
+        options = SessionOptions()
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+        return InferenceSession(part, options, **settings)
+
     with torch.no_grad():
         for sample in itertools.chain([first], calls):
             step(f"comparing sample {count + 1}")
@@ -52,7 +65,9 @@ def compared(
             # What the user allows is all that is allowed.
             outputs += allow_rounding(reports, captured, sample, keywords) if captured and not allowed else reports
             count += 1
-    return VerificationReport(tuple(outputs), count)
+            if searched and location is None and not all(item.ok for item in outputs):
+                location = locate_difference(searched, (sample, keywords), feed, unoptimized, allowed)
+    return VerificationReport(tuple(outputs), count, location)
 
 
 def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:

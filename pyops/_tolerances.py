@@ -109,11 +109,11 @@ def first_difference(
             return f"{name} is {describe(got)}; expected {describe(wanted)}"
         found = difference(wanted, got, rtol, atol)
         if found.wrong.any():
-            return f"{name} ({describe(wanted)}) {_format(got, wanted, found)}"
+            return f"{name} ({describe(wanted)}) {format_difference(got, wanted, found)}"
     return None
 
 
-def _format(got: Array, wanted: Array, found: Difference) -> str:
+def format_difference(got: Array, wanted: Array, found: Difference) -> str:
     wrong = found.wrong
     first = tuple(int(index) for index in np.argwhere(wrong)[0])
     text = f"differs in {int(wrong.sum())} of {wrong.size} elements, first at {list(first)}: " if first else "differs: "

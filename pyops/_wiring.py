@@ -25,6 +25,7 @@ PUBLIC = {
     "Op": "._core.ops.op",
     "PyCustomOpDef": "._core.ops.extensions_decorators",
     "build": "._machine.libraries.build",
+    "compare_models": ".testing._model_comparison",
     "errors": ".errors",
     "get_library_path": "._extensions",
     "last_exception": "._core.runtime.kernel_exceptions",

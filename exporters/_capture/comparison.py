@@ -29,7 +29,9 @@ from .sizes import model_place
 MOST_PARAMETERS = 100_000_000
 """The number of parameters above which a captured program is not compared with its model."""
 
-_ROUNDINGS = 10
+ROUNDINGS = 10
+"""How many times what torch itself rounds a value may differ."""
+
 _EQUAL_SIZES = re.compile(r"Runtime assertion failed for expression Eq\((?=.*\bu\d).*\b[su]\d.*, .*\b[su]\d")
 _WIDE = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
     torch.complex64: torch.complex128
@@ -74,7 +76,7 @@ def check_program(
     if any(item.dtype.kind == "U" for item in expected):
         return "the model returns text"
     try:
-        actual = _run_program(program, Interpreter if drafted else ProgramRun, args, kwargs)
+        actual = run_program(program, Interpreter if drafted else ProgramRun, args, kwargs)
     except Exception as error:  # torch may raise anything
         raise UnfaithfulError(f"the captured program fails where the model does not: {summary(error)}") from None
     if [x.dtype for x in expected] == [x.dtype for x in actual] and all(map(np.array_equal, expected, actual)):
@@ -102,11 +104,11 @@ def allow_rounding(
     if all(item.ok for item in reports) or any(item.problem for item in reports) or _is_large(program):
         return reports
     try:
-        own, precise = (_run_program(program, kind, args, kwargs) for kind in (ProgramRun, _PreciseRun))
+        own, precise = (run_program(program, kind, args, kwargs) for kind in (ProgramRun, PreciseRun))
         differences = [difference(*pair).absolute for pair in zip(own, precise, strict=True)]
     except Exception:  # operators of users may not take float64
         return reports
-    allowed = [_ROUNDINGS * float(item[np.isfinite(item)].max(initial=0)) for item in differences]
+    allowed = [ROUNDINGS * float(item[np.isfinite(item)].max(initial=0)) for item in differences]
     return [
         replace(item, rtol=0.0, atol=atol, ok=True) if item.absolute <= atol and not item.ok else item
         for item, atol in zip(reports, allowed, strict=True)
@@ -129,7 +131,7 @@ class ProgramRun(Interpreter):
         return None if is_assertion and not _EQUAL_SIZES.search(str(n.args[1])) else super().run_node(n)
 
 
-class _PreciseRun(ProgramRun):
+class PreciseRun(ProgramRun):
     """A run of a captured program with float64 in place of narrower types."""
 
     def run_node(self, n: Node) -> Any:
@@ -157,9 +159,11 @@ def lifted_inputs(program: torch.export.ExportedProgram, args: tuple[Any, ...], 
     return [next(given) if spec.kind is InputKind.USER_INPUT else item for spec, item in zip(specs, state, strict=True)]
 
 
-def _run_program(
+def run_program(
     program: torch.export.ExportedProgram, kind: type[Interpreter], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Array]:
+    """Return the user's outputs of a program, run by an interpreter of this kind."""
+
     def run(*args: Any, **kwargs: Any) -> Any:
         outputs = kind(program.graph_module).run(*lifted_inputs(program, args, kwargs))
         specs = program.graph_signature.output_specs

@@ -38,6 +38,7 @@ app = typer.Typer(
 app.command("list")(commands.list_ops)
 app.command("inspect")(commands.inspect_model)
 app.command("run")(commands.run_model)
+app.command("compare")(commands.compare_models)
 app.command("check")(commands.check_op)
 app.command("bench")(commands.bench)
 app.command("build")(commands.build_library)

@@ -19,6 +19,7 @@ from .. import Op
 from .._core import AnyOp, AttributeKind, Signature, describe_missing, import_plugins_for, op_versions
 from .._support.element_types import ELEMENT_TYPES, STRING, DType, describe, dtype_name, from_type_str, native_dtype
 from ..errors import did_you_mean
+from ..testing._random_inputs import random_array
 from .output import in_options
 
 _GENERATED = re.compile(r"(?P<type>\w+)\[(?P<shape>(\s*\d+\s*(,\s*\d+\s*)*,?)?\s*)\]")
@@ -136,17 +137,9 @@ def _generate(match: re.Match[str], random: np.random.Generator) -> Any:
     shape = tuple(int(size) for size in match["shape"].replace(" ", "").split(",") if size)
     dtype = dtypes[name]
     try:
-        return _random(dtype, shape, random)
+        return random_array(dtype, shape, random)
     except (ValueError, MemoryError, OverflowError) as error:
         raise typer.BadParameter(f"{match[0]} is too large for this machine ({error}); write smaller sizes") from error
-
-
-def _random(dtype: DType, shape: tuple[int, ...], random: np.random.Generator) -> Any:
-    if dtype == STRING:
-        return random.choice(np.array(["a", "bc", "déf"], STRING), shape)
-    if dtype.kind in "iub":
-        return random.integers(0, 2 if dtype.kind == "b" else 10, shape).astype(dtype)
-    return np.asarray(random.standard_normal(shape)).astype(dtype)
 
 
 def as_feed(given: Sequence[tuple[str, Any]], inputs: Sequence[Any]) -> dict[str, Any]:

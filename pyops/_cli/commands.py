@@ -138,6 +138,29 @@ def run_model(
     return Answer([rows], records)
 
 
+@answering
+def compare_models(
+    a: output.Model,
+    b: output.Model,
+    inputs: output.Inputs = [],  # noqa: B006
+    modules: output.Modules = [],  # noqa: B006
+    libraries: output.Libraries = [],  # noqa: B006
+    fill_missing: output.FillMissing = False,
+    as_json: output.Json = False,
+) -> Answer:
+    """Compare two models that should compute the same, and name the first node of the second that does not.
+
+    Random inputs are generated unless inputs are given. The exit code is 1 if the models differ.
+    """
+    from .. import InferenceSession, compare_models
+
+    import_modules(modules)
+    arrays = read_arrays(inputs)
+    feed = as_feed(arrays, InferenceSession(a, fill_missing=fill_missing).get_inputs()) if arrays else None
+    found = compare_models(a, b, feed, fill_missing=fill_missing, libraries=libraries)
+    return Answer(found.parts(), found.to_dict(), found.ok)
+
+
 def _save(folder: Path, names: list[str], results: list[Any]) -> list[str]:
     """Save each output as a .npy file; return the paths."""
     files: list[str] = []

@@ -99,6 +99,7 @@ def test_disagreement(model):
         "output  dtype    shape   max abs  max rel  allowed              ok",
         "twice   float32  [1, 2]  0.5      0.143    1e-05 + 1.3e-06 rel  NO",
         "next    float32  [1, 2]  0        0        1e-05 + 1.3e-06 rel  yes",
+        "verify(..., locate=True) names the first wrong node",
     ]
     assert repr(report) == "<VerificationReport: torch and ONNX Runtime differ in 1 of 2 outputs>"
     agreed = exporters.verify(net, (x,), program)
@@ -314,6 +315,7 @@ def test_samples_are_read_one_by_one_and_summed_up(model):
         "torch and ONNX Runtime differ in 1 of 30 outputs (30 samples)",
         "sample  output  dtype    shape  max abs  max rel  allowed              ok",
         "17      twice   float32  [2]    1        0.0286   1e-05 + 1.3e-06 rel  NO",
+        "verify(..., locate=True) names the first wrong node",
     ]
 
 

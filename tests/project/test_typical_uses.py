@@ -363,6 +363,13 @@ def test_the_reference_evaluator() -> None:
     ReferenceEvaluator(model, new_ops=[*pyops.reference_ops(model)]).run(None, {"x": x})
 
 
+def test_the_comparison_of_models() -> None:
+    model = model_of("AddRound")
+    comparison = pyops.compare_models(model, model, {"x": x}, tolerances={"float32": (0, 0)})
+    assert_type(comparison.ok, bool)
+    assert comparison.first is None
+
+
 # Tests
 
 

@@ -1,0 +1,291 @@
+"""Comparison of two models that should compute the same, value by value."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .._core import Model, ModelSource, load_model
+from .._support.progress import progress, step
+from .._support.text_tables import Displayable, Part
+from .._tolerances import TOLERANCES, Array
+from ..errors import InputError, ModelError
+from ._random_inputs import random_feed
+from ._wrong_node import (
+    CALL,
+    Expected,
+    Location,
+    ModelValues,
+    ValueComparison,
+    WrongNode,
+    compare_value,
+    locate,
+    metadata,
+)
+
+_TIMES = 10
+"""How many times the tolerances of `assert_close`, relative to the largest element, two models may differ."""
+
+_RELIABLE = 0.9
+
+
+@dataclass(frozen=True, repr=False)
+class ModelComparison(Displayable):
+    """The comparison of two models, which `compare_models` returns.
+
+    Attributes
+    ----------
+    outputs : tuple of ValueComparison
+        The comparison of each output of the models.
+    location : Location
+        The comparison of the values within the models, and the first wrong node.
+    generated : bool
+        Whether the inputs were generated.
+    note : str
+        What else is to be said, if the models differ.
+    """
+
+    outputs: tuple[ValueComparison, ...]
+    location: Location
+    generated: bool
+    note: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Return whether every output is within its tolerance."""
+        return all(item.ok for item in self.outputs)
+
+    @property
+    def first(self) -> WrongNode | None:
+        """Return the first wrong node of the second model; None if there is none."""
+        return self.location.first
+
+    @property
+    def table(self) -> tuple[ValueComparison, ...]:
+        """Return the comparisons of the values that both models have, in the order of the second one's nodes."""
+        return self.location.values
+
+    def parts(self) -> list[Part]:
+        """Return the parts to display: the first wrong node, or that there is none, and the tables."""
+        wrong = sum(not item.ok for item in self.outputs)
+        verdict = "the models agree" if self.ok else f"the models differ in {wrong} of {len(self.outputs)} outputs"
+        said = [verdict, self.note, "the inputs were generated" if self.generated else ""]
+        outputs: list[tuple[str, ...]] = [("output", "max abs", "allowed", "ok")]
+        for item in self.outputs:
+            outputs.append((item.name, f"{item.absolute:.3g}", f"{item.allowed:.3g}", "yes" if item.ok else "NO"))
+        if self.ok:
+            return [*filter(None, said), outputs]
+        return [*self.location.headline(), *filter(None, said), outputs, *self.location.table()]
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + self.location.plot()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as what JSON can represent."""
+        first = None if self.first is None else dataclasses.asdict(self.first)
+        outputs, table = (list(map(dataclasses.asdict, items)) for items in (self.outputs, self.table))
+        return {"ok": self.ok, "first": first, "outputs": outputs, "table": table, "note": self.note}
+
+
+@progress("comparing the models")
+def compare_models(
+    a: ModelSource,
+    b: ModelSource,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    tolerances: Mapping[str, tuple[float, float]] | None = None,
+    fill_missing: bool = False,
+    libraries: Iterable[str | os.PathLike[str]] = (),
+) -> ModelComparison:
+    """Compare two models that should compute the same, and find the first node of the second that does not.
+
+    For models before and after a quantization, an optimization or a replacement, or from two exporters. Values are
+    compared that have the same name and operator in both, or come from the same torch call, or stand at the same place
+    in the sequence of operators.
+
+    Parameters
+    ----------
+    a, b : path, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
+        The model that is right, and the other one.
+    inputs : mapping of str to array, optional
+        The inputs by name; random numbers by default, with 3 for each size that the model does not give.
+    tolerances : mapping, optional
+        ``(rtol, atol)`` by the name of a dtype, such as ``"float32"``. By default an element may differ by ten times
+        what `pyops.testing.assert_close` allows for the largest element of its tensor.
+    fill_missing, libraries
+        As for `pyops.InferenceSession`; the paths of custom-op libraries to register.
+
+    Returns
+    -------
+    ModelComparison
+        ``.ok``, ``.first`` and ``.table``; it displays as text and as HTML.
+
+    Raises
+    ------
+    InputError
+        The models have inputs or outputs of other names, or inputs must be given.
+    ModelError
+        A session cannot load a model, or a model is in ORT format, whose values cannot be compared.
+
+    Examples
+    --------
+    >>> import onnx, pyops
+    >>> text = '<ir_version: 10, opset_import: ["": 20]> main (float[n] x) => (float[n] y) { a = Abs(x)  y = %s(a) }'
+    >>> a, b = (onnx.parser.parse_model(text % name) for name in ("Exp", "Log"))
+    >>> comparison = pyops.compare_models(a, b)
+    >>> comparison.ok, comparison.first.op
+    (False, 'Log')
+    """
+    models = [_loaded(a), _loaded(b)]
+    settings: dict[str, Any] = {"fill_missing": fill_missing}
+    paths = [os.fspath(path) for path in libraries]
+    sessions = [_session(item, paths, True, settings) for item in models]
+    _check_interfaces(sessions)
+    feed = dict(random_feed(sessions[0].get_inputs(), np.random.default_rng(0)) if inputs is None else inputs)
+    names = [item.name for item in sessions[0].get_outputs()]
+    results = [dict(zip(names, session.run(names, feed), strict=True)) for session in sessions]
+    allowed = tolerances or {}
+    outputs = _compared_outputs(results, allowed)
+    first, second = (ModelValues(item, feed, lambda part: _session(part, paths, False, settings)) for item in models)
+    pairs = counterparts(first, second)
+
+    def reference(wanted: Sequence[str]) -> dict[str, Expected]:
+        found = first.run([pairs[name] for name in wanted if name in pairs])
+        return {name: _expected(found[pairs[name]], allowed) for name in wanted if pairs.get(name) in found}
+
+    if all(item.ok for item in outputs):
+        return ModelComparison(outputs, Location(None, (), 0), inputs is None)
+    step("comparing the values")
+    location = locate(second, reference)
+    plain = [values.run([name for name in names if name in values.producers]) for values in (first, second)]
+    same = all(item.ok for item in _compared_outputs(plain, allowed))
+    note = "they differ only with ONNX Runtime's optimizations on: these change one of the models" if same else ""
+    return ModelComparison(outputs, location, inputs is None, note)
+
+
+def _loaded(source: ModelSource) -> Model:
+    model = load_model(source)
+    if model.proto is None:
+        raise ModelError("the values of a model in ORT format cannot be compared; pass the model that it was made from")
+    return model
+
+
+def _session(model: Any, libraries: Iterable[str], optimizing: bool, settings: Mapping[str, Any]) -> Any:
+    from onnxruntime import GraphOptimizationLevel, SessionOptions
+
+    from .. import InferenceSession
+
+    options = SessionOptions()
+    for path in libraries:
+        options.register_custom_ops_library(path)
+    if not optimizing:
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    return InferenceSession(model, options, **settings)
+
+
+def _check_interfaces(sessions: Sequence[Any]) -> None:
+    for what in ("inputs", "outputs"):
+        names = [[item.name for item in getattr(session, f"get_{what}")()] for session in sessions]
+        if sorted(names[0]) != sorted(names[1]):
+            raise InputError(
+                f"the {what} of the models have other names: {', '.join(names[0])} and {', '.join(names[1])}; models "
+                "are compared that are called alike"
+            )
+
+
+def _expected(array: Array, tolerances: Mapping[str, tuple[float, float]]) -> Expected:
+    if array.dtype.name in tolerances:
+        return Expected(array, *tolerances[array.dtype.name])
+    rtol, atol = TOLERANCES.get(array.dtype.name, (0.0, 0.0))
+    if not rtol:
+        return Expected(array, 0.0, 0.0)
+    sizes = np.abs(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64))
+    largest = float(sizes[np.isfinite(sizes)].max(initial=0))
+    return Expected(array, 0.0, _TIMES * (atol + rtol * largest))
+
+
+def _compared_outputs(
+    results: Sequence[Mapping[str, Any]], tolerances: Mapping[str, tuple[float, float]]
+) -> tuple[ValueComparison, ...]:
+    right, other = results
+    arrays = [name for name in right if isinstance(right[name], np.ndarray)]
+    return tuple(compare_value(name, "", "", _expected(right[name], tolerances), other[name]) for name in arrays)
+
+
+def counterparts(a: ModelValues, b: ModelValues) -> dict[str, str]:
+    """Return the values of `b` that `a` has too, and their names there.
+
+    These are the outputs, and the values of the same name, or else of the same torch call, or else of the same place in
+    the sequence of operators, of all nodes that are left. Names that exporters count out may stand for other values in another model:
+    where more than a few are of other operators, only those of the same operator count.
+    """
+    common = [name for name in b.producers if name in a.producers]
+    alike = [name for name in common if _operator(a, name) == _operator(b, name)]
+    found = {name: name for name in (common if len(alike) >= _RELIABLE * len(common) else alike)}
+    found |= {name: name for name in b.outputs if name in a.producers and name in b.producers}
+    taken, calls = set(found.values()), _last_of_calls(a)
+    same = {name: calls[call] for call, name in _last_of_calls(b).items() if call in calls}
+    found |= {name: other for name, other in same.items() if name not in found and other not in taken}
+    left = [_first_outputs(a, set(found.values())), _first_outputs(b, found.keys())]
+    keys = [[_operator(values, name) for name in names] for values, names in zip((a, b), left, strict=True)]
+    return found | {left[1][j]: left[0][i] for i, j in _common_subsequence(*keys)}
+
+
+def _common_subsequence(a: Sequence[object], b: Sequence[object]) -> list[tuple[int, int]]:
+    """Return the positions of a longest common subsequence in two sequences.
+
+    By Myers, An O(ND) Difference Algorithm and Its Variations, 1986. The paths that end furthest after each number of
+    edits are kept, by the diagonal on which they end.
+    """
+    middle = len(a) + len(b) + 1
+    ends, history = [0] * (2 * middle + 1), []
+    for edits in range(middle):
+        history.append(ends[middle - edits - 1 : middle + edits + 2])
+        for diagonal in range(-edits, edits + 1, 2):
+            before = _before(history[-1], edits, diagonal)
+            i = ends[middle + before] + (before < diagonal)
+            while i < len(a) and i - diagonal < len(b) and a[i] == b[i - diagonal]:
+                i += 1
+            ends[middle + diagonal] = i
+            if i >= len(a) and i - diagonal >= len(b):
+                return _path(history, len(a), len(b))
+    return []
+
+
+def _before(ends: Sequence[int], edits: int, diagonal: int) -> int:
+    """Return the diagonal from which the path with the last edit comes: the one above, or the one below."""
+    above, below = ends[edits + 2 + diagonal], ends[edits + diagonal]
+    return diagonal + 1 if diagonal == -edits or (diagonal != edits and below < above) else diagonal - 1
+
+
+def _path(history: Sequence[Sequence[int]], i: int, j: int) -> list[tuple[int, int]]:
+    """Return the positions at which a path of Myers' algorithm goes along both sequences."""
+    found = []
+    for edits in range(len(history) - 1, -1, -1):
+        before = _before(history[edits], edits, i - j)
+        start = history[edits][edits + 1 + before]
+        while i > max(start, 0) and j > max(start - before, 0):
+            i, j = i - 1, j - 1
+            found.append((i, j))
+        i, j = start, start - before
+    return found
+
+
+def _first_outputs(values: ModelValues, taken: Any) -> list[str]:
+    return [node.output[0] for node in values.nodes if node.output and node.output[0] not in taken]
+
+
+def _operator(values: ModelValues, name: str) -> tuple[str, str]:
+    node = values.nodes[values.producers[name]]
+    return node.domain, node.op_type
+
+
+def _last_of_calls(values: ModelValues) -> dict[str, str]:
+    """Return the last value of each torch call that the nodes come from."""
+    found = {metadata(node, CALL): node.output[0] for node in values.nodes if len(node.output) == 1}
+    return {call: name for call, name in found.items() if call}
