@@ -86,7 +86,8 @@ def test_what_a_report_says(model):
     net, args, program = wrong_cumsum(model)
     report = exporters.verify(net, args, program, locate=True)
     assert report.location.counterparts == 1
-    assert [(item.name, item.ok) for item in report.location.values] == [("relu", True), ("cumsum", False), ("mul", False)]
+    compared = [(item.name, item.ok) for item in report.location.values]
+    assert compared == [("relu", True), ("cumsum", False), ("mul", False)]
     text = str(report)
     assert "the first wrong node is CumSum 'node_cumsum'; it comes from aten::cumsum in " in text
     assert "test_locating.py" in text
