@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 import numpy as np
 
 from .._core import Model, ModelSource, load_model
-from .._support.progress import progress, step
+from .._support.progress import progress
 from .._support.text_tables import Displayable, Part
 from .._tolerances import TOLERANCES, Array
 from ..errors import InputError, ModelError
@@ -40,8 +41,8 @@ class ModelComparison(Displayable):
 
     Attributes
     ----------
-    outputs : tuple of ValueComparison
-        The comparison of each output of the models.
+    ok : bool
+        Whether every output is within its tolerance.
     location : Location
         The comparison of the values within the models, and the first wrong node.
     generated : bool
@@ -50,15 +51,10 @@ class ModelComparison(Displayable):
         What else is to be said, if the models differ.
     """
 
-    outputs: tuple[ValueComparison, ...]
+    ok: bool
     location: Location
     generated: bool
     note: str = ""
-
-    @property
-    def ok(self) -> bool:
-        """Return whether every output is within its tolerance."""
-        return all(item.ok for item in self.outputs)
 
     @property
     def first(self) -> WrongNode | None:
@@ -71,16 +67,10 @@ class ModelComparison(Displayable):
         return self.location.values
 
     def parts(self) -> list[Part]:
-        """Return the parts to display: the first wrong node, or that there is none, and the tables."""
-        wrong = sum(not item.ok for item in self.outputs)
-        verdict = "the models agree" if self.ok else f"the models differ in {wrong} of {len(self.outputs)} outputs"
-        said = [verdict, self.note, "the inputs were generated" if self.generated else ""]
-        outputs: list[tuple[str, ...]] = [("output", "max abs", "allowed", "ok")]
-        for item in self.outputs:
-            outputs.append((item.name, f"{item.absolute:.3g}", f"{item.allowed:.3g}", "yes" if item.ok else "NO"))
-        if self.ok:
-            return [*filter(None, said), outputs]
-        return [*self.location.headline(), *filter(None, said), outputs, *self.location.table()]
+        """Return the parts to display: the first wrong node, or that the models agree, and the table of values."""
+        generated = "the inputs were generated" if self.generated else ""
+        verdict = ["the models agree"] if self.ok else self.location.headline()
+        return [*verdict, *filter(None, [self.note, generated]), *([] if self.ok else self.location.table())]
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + self.location.plot()
@@ -88,8 +78,7 @@ class ModelComparison(Displayable):
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as what JSON can represent."""
         first = None if self.first is None else dataclasses.asdict(self.first)
-        outputs, table = (list(map(dataclasses.asdict, items)) for items in (self.outputs, self.table))
-        return {"ok": self.ok, "first": first, "outputs": outputs, "table": table, "note": self.note}
+        return {"ok": self.ok, "first": first, "table": list(map(dataclasses.asdict, self.table)), "note": self.note}
 
 
 @progress("comparing the models")
@@ -148,9 +137,10 @@ def compare_models(
     _check_interfaces(sessions)
     feed = dict(random_feed(sessions[0].get_inputs(), np.random.default_rng(0)) if inputs is None else inputs)
     names = [item.name for item in sessions[0].get_outputs()]
-    results = [dict(zip(names, session.run(names, feed), strict=True)) for session in sessions]
+    results = (dict(zip(names, session.run(names, feed), strict=True)) for session in sessions)
     allowed = tolerances or {}
-    outputs = _compared_outputs(results, allowed)
+    if _agree(*results, allowed):
+        return ModelComparison(True, Location(None, (), 0), inputs is None)
     first, second = (ModelValues(item, feed, lambda part: _session(part, paths, False, settings)) for item in models)
     pairs = counterparts(first, second)
 
@@ -158,14 +148,10 @@ def compare_models(
         found = first.run([pairs[name] for name in wanted if name in pairs])
         return {name: _expected(found[pairs[name]], allowed) for name in wanted if pairs.get(name) in found}
 
-    if all(item.ok for item in outputs):
-        return ModelComparison(outputs, Location(None, (), 0), inputs is None)
-    step("comparing the values")
     location = locate(second, reference)
-    plain = [values.run([name for name in names if name in values.producers]) for values in (first, second)]
-    same = all(item.ok for item in _compared_outputs(plain, allowed))
-    note = "they differ only with ONNX Runtime's optimizations on: these change one of the models" if same else ""
-    return ModelComparison(outputs, location, inputs is None, note)
+    plain = (values.run([name for name in names if name in values.producers]) for values in (first, second))
+    changing = "they differ only with ONNX Runtime's optimizations on: these change one of the models"
+    return ModelComparison(False, location, inputs is None, changing if _agree(*plain, allowed) else "")
 
 
 def _loaded(source: ModelSource) -> Model:
@@ -209,20 +195,17 @@ def _expected(array: Array, tolerances: Mapping[str, tuple[float, float]]) -> Ex
     return Expected(array, 0.0, _TIMES * (atol + rtol * largest))
 
 
-def _compared_outputs(
-    results: Sequence[Mapping[str, Any]], tolerances: Mapping[str, tuple[float, float]]
-) -> tuple[ValueComparison, ...]:
-    right, other = results
-    arrays = [name for name in right if isinstance(right[name], np.ndarray)]
-    return tuple(compare_value(name, "", "", _expected(right[name], tolerances), other[name]) for name in arrays)
+def _agree(right: Mapping[str, Any], other: Mapping[str, Any], tolerances: Mapping[str, tuple[float, float]]) -> bool:
+    arrays = {name: item for name, item in right.items() if isinstance(item, np.ndarray)}
+    return all(compare_value(name, "", "", _expected(item, tolerances), other[name]).ok for name, item in arrays.items())
 
 
 def counterparts(a: ModelValues, b: ModelValues) -> dict[str, str]:
     """Return the values of `b` that `a` has too, and their names there.
 
     These are the outputs, and the values of the same name, or else of the same torch call, or else of the same place in
-    the sequence of operators, of all nodes that are left. Names that exporters count out may stand for other values in another model:
-    where more than a few are of other operators, only those of the same operator count.
+    the sequence of operators, of all nodes that are left. Names that exporters count out may stand for other values in
+    another model: where more than a few are of other operators, only those of the same operator count.
     """
     common = [name for name in b.producers if name in a.producers]
     alike = [name for name in common if _operator(a, name) == _operator(b, name)]
@@ -236,44 +219,18 @@ def counterparts(a: ModelValues, b: ModelValues) -> dict[str, str]:
     return found | {left[1][j]: left[0][i] for i, j in _common_subsequence(*keys)}
 
 
-def _common_subsequence(a: Sequence[object], b: Sequence[object]) -> list[tuple[int, int]]:
-    """Return the positions of a longest common subsequence in two sequences.
+def _common_subsequence(a: Sequence[object], b: Sequence[object]) -> Iterator[tuple[int, int]]:
+    """Yield the positions of equal items in two sequences, in the same order in both.
 
-    By Myers, An O(ND) Difference Algorithm and Its Variations, 1986. The paths that end furthest after each number of
-    edits are kept, by the diagonal on which they end.
+    Models repeat themselves, so what both begin and end with is taken away before the longest common parts are sought.
     """
-    middle = len(a) + len(b) + 1
-    ends, history = [0] * (2 * middle + 1), []
-    for edits in range(middle):
-        history.append(ends[middle - edits - 1 : middle + edits + 2])
-        for diagonal in range(-edits, edits + 1, 2):
-            before = _before(history[-1], edits, diagonal)
-            i = ends[middle + before] + (before < diagonal)
-            while i < len(a) and i - diagonal < len(b) and a[i] == b[i - diagonal]:
-                i += 1
-            ends[middle + diagonal] = i
-            if i >= len(a) and i - diagonal >= len(b):
-                return _path(history, len(a), len(b))
-    return []
-
-
-def _before(ends: Sequence[int], edits: int, diagonal: int) -> int:
-    """Return the diagonal from which the path with the last edit comes: the one above, or the one below."""
-    above, below = ends[edits + 2 + diagonal], ends[edits + diagonal]
-    return diagonal + 1 if diagonal == -edits or (diagonal != edits and below < above) else diagonal - 1
-
-
-def _path(history: Sequence[Sequence[int]], i: int, j: int) -> list[tuple[int, int]]:
-    """Return the positions at which a path of Myers' algorithm goes along both sequences."""
-    found = []
-    for edits in range(len(history) - 1, -1, -1):
-        before = _before(history[edits], edits, i - j)
-        start = history[edits][edits + 1 + before]
-        while i > max(start, 0) and j > max(start - before, 0):
-            i, j = i - 1, j - 1
-            found.append((i, j))
-        i, j = start, start - before
-    return found
+    shorter = min(len(a), len(b))
+    begin = next((i for i in range(shorter) if a[i] != b[i]), shorter)
+    end = next((i for i in range(shorter - begin) if a[-1 - i] != b[-1 - i]), shorter - begin)
+    middle = SequenceMatcher(None, a[begin : len(a) - end], b[begin : len(b) - end], autojunk=False)
+    yield from ((i, i) for i in range(begin))
+    yield from ((begin + i + k, begin + j + k) for i, j, size in middle.get_matching_blocks() for k in range(size))
+    yield from ((len(a) - 1 - i, len(b) - 1 - i) for i in range(end))
 
 
 def _first_outputs(values: ModelValues, taken: Any) -> list[str]:

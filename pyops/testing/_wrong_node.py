@@ -183,8 +183,6 @@ class ModelValues:
         self.outputs = [item.name for item in model.proto.graph.output]
         self._model, self._graph = model, model.proto.graph
         self._feed, self._make_session = feed, make_session
-        self._initializers = {item.name for item in self._graph.initializer}
-        self._initializers |= {item.values.name for item in self._graph.sparse_initializer}
 
     def steps(self) -> list[str]:
         """Return the values that may have a counterpart: of the nodes of one torch call, those of the last."""
@@ -222,11 +220,11 @@ class ModelValues:
             producer = self.producers[rest.pop()]
             nodes.add(producer)
             for item in _read_by(self.nodes[producer]):
-                if item in given or item not in self.producers:
-                    inputs |= {item: None} if item not in self._initializers else {}
-                elif self.producers[item] not in nodes:
+                if item in given or item in self._feed:
+                    inputs[item] = None
+                elif self.producers.get(item, producer) not in nodes:
                     rest.append(item)
-        return sorted(nodes), [item for item in inputs if item in given or item in self._feed]
+        return sorted(nodes), list(inputs)
 
     def _run(self, nodes: Iterable[int], inputs: Iterable[Any], names: Sequence[str], feed: Any) -> dict[str, Array]:
         assert self._model.proto is not None
