@@ -196,8 +196,8 @@ def _expected(array: Array, tolerances: Mapping[str, tuple[float, float]]) -> Ex
 
 
 def _agree(right: Mapping[str, Any], other: Mapping[str, Any], tolerances: Mapping[str, tuple[float, float]]) -> bool:
-    arrays = {name: item for name, item in right.items() if isinstance(item, np.ndarray)}
-    return all(compare_value(name, "", "", _expected(item, tolerances), other[name]).ok for name, item in arrays.items())
+    arrays = {name: _expected(item, tolerances) for name, item in right.items() if isinstance(item, np.ndarray)}
+    return all(compare_value(name, "", "", expected, other[name]).ok for name, expected in arrays.items())
 
 
 def counterparts(a: ModelValues, b: ModelValues) -> dict[str, str]:
