@@ -137,9 +137,9 @@ def compare_models(
     _check_interfaces(sessions)
     feed = dict(random_feed(sessions[0].get_inputs(), np.random.default_rng(0)) if inputs is None else inputs)
     names = [item.name for item in sessions[0].get_outputs()]
-    results = (dict(zip(names, session.run(names, feed), strict=True)) for session in sessions)
+    right, other = (dict(zip(names, session.run(names, feed), strict=True)) for session in sessions)
     allowed = tolerances or {}
-    if _agree(*results, allowed):
+    if _agree(right, other, allowed):
         return ModelComparison(True, Location(None, (), 0), inputs is None)
     first, second = (ModelValues(item, feed, lambda part: _session(part, paths, False, settings)) for item in models)
     pairs = counterparts(first, second)
@@ -149,9 +149,9 @@ def compare_models(
         return {name: _expected(found[pairs[name]], allowed) for name in wanted if pairs.get(name) in found}
 
     location = locate(second, reference)
-    plain = (values.run([name for name in names if name in values.producers]) for values in (first, second))
+    right, other = (values.run([name for name in names if name in values.producers]) for values in (first, second))
     changing = "they differ only with ONNX Runtime's optimizations on: these change one of the models"
-    return ModelComparison(False, location, inputs is None, changing if _agree(*plain, allowed) else "")
+    return ModelComparison(False, location, inputs is None, changing if _agree(right, other, allowed) else "")
 
 
 def _loaded(source: ModelSource) -> Model:
