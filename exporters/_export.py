@@ -258,8 +258,8 @@ def verify(
     fill_missing : bool
         Compute nodes for which ONNX Runtime has no kernel, as the argument of `pyops.InferenceSession` does.
     locate : bool
-        If the outputs of a sample differ, find the first node that is wrong: each value of the model is compared with
-        that of the torch call that it comes from, without ONNX Runtime's optimizations. ``report.location`` has it.
+        Compare each value within the model with that of the torch call that it comes from, without ONNX Runtime's
+        optimizations, and find the first node that is wrong if outputs differ. ``report.location`` has both.
 
     Returns
     -------

@@ -42,6 +42,7 @@ def locate_difference(
     feed: Mapping[str, Any],
     make_session: Callable[[Any], Any],
     tolerances: Tolerances,
+    agrees: bool,
 ) -> Location:
     """Return the first node that computes something else than the torch call that it comes from.
 
@@ -66,7 +67,7 @@ def locate_difference(
         precise = {} if tolerances else _precise_values(exported, wanted, call)
         return {name: _expected(array, precise.get(name), tolerances) for name, array in own.items()}
 
-    found = locate(values, reference)
+    found = locate(values, reference, agrees)
     return found if found.first is None else replace(found, first=_with_line(found.first, exported, parts))
 
 

@@ -78,7 +78,8 @@ class VerificationReport(Displayable):
     samples : int
         Number of samples compared.
     location : Location or None
-        With ``locate=True``, where the model begins to differ, for the first sample that does.
+        With ``locate=True``, the comparison of the values within the model, for the first sample for which outputs
+        differ, or else for the first.
 
     Examples
     --------

@@ -45,7 +45,7 @@ def compared(
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     captured: torch.export.ExportedProgram | None = getattr(program, "exported_program", None)
     outputs: list[OutputComparison] = []
-    location, count = None, 0
+    location, agreed, count = None, True, 0
     settings: dict[str, Any] = {"providers": _providers(run, first, keywords), "fill_missing": fill_missing}
     session = InferenceSession(program, **settings)
     names = [item.name for item in session.get_outputs()]
@@ -65,8 +65,10 @@ def compared(
             # What the user allows is all that is allowed.
             outputs += allow_rounding(reports, captured, sample, keywords) if captured and not allowed else reports
             count += 1
-            if searched and location is None and not all(item.ok for item in outputs):
-                location = locate_difference(searched, (sample, keywords), feed, unoptimized, allowed)
+            agree = all(item.ok for item in outputs)
+            if searched and (location is None or (agreed and not agree)):
+                location = locate_difference(searched, (sample, keywords), feed, unoptimized, allowed, agree)
+            agreed = agree
     return VerificationReport(tuple(outputs), count, location)
 
 

@@ -70,7 +70,7 @@ class ModelComparison(Displayable):
         """Return the parts to display: the first wrong node, or that the models agree, and the table of values."""
         generated = "the inputs were generated" if self.generated else ""
         verdict = ["the models agree"] if self.ok else self.location.headline()
-        return [*verdict, *filter(None, [self.note, generated]), *([] if self.ok else self.location.table())]
+        return [*verdict, *filter(None, [self.note, generated]), *self.location.table()]
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + self.location.plot()
@@ -139,8 +139,7 @@ def compare_models(
     names = [item.name for item in sessions[0].get_outputs()]
     right, other = (dict(zip(names, session.run(names, feed), strict=True)) for session in sessions)
     allowed = tolerances or {}
-    if _agree(right, other, allowed):
-        return ModelComparison(True, Location(None, (), 0), inputs is None)
+    agree = _agree(right, other, allowed)
     first, second = (ModelValues(item, feed, lambda part: _session(part, paths, False, settings)) for item in models)
     pairs = counterparts(first, second)
 
@@ -148,10 +147,11 @@ def compare_models(
         found = first.run([pairs[name] for name in wanted if name in pairs])
         return {name: _expected(found[pairs[name]], allowed) for name in wanted if pairs.get(name) in found}
 
-    location = locate(second, reference)
+    location = locate(second, reference, agree)
     right, other = (values.run([name for name in names if name in values.producers]) for values in (first, second))
     changing = "they differ only with ONNX Runtime's optimizations on: these change one of the models"
-    return ModelComparison(False, location, inputs is None, changing if _agree(right, other, allowed) else "")
+    note = "" if agree or not _agree(right, other, allowed) else changing
+    return ModelComparison(agree, location, inputs is None, note)
 
 
 def _loaded(source: ModelSource) -> Model:

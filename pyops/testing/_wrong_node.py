@@ -141,10 +141,10 @@ class Location(Displayable):
         return [str(self.first), f"its output {self.first.value!r} {self.first.difference}"]
 
     def table(self) -> list[Part]:
-        """Return the table of the values around the first wrong one, and how many have a counterpart."""
+        """Return the table of the values around the first wrong one, if any, and how many have a counterpart."""
         rows = [
             (item.name, item.op, f"{item.absolute:.3g}", f"{item.allowed:.3g}", "yes" if item.ok else "NO")
-            for item in self._shown()
+            for item in (self._shown() if self.first or self.note else ())
         ]
         counted = f"{len(self.values)} of {self.steps} values have a counterpart"
         return [[("value", "op", "max abs", "allowed", "ok"), *rows], counted]
@@ -262,8 +262,14 @@ class _Holder(NamedTuple):
     node: list[onnx.NodeProto]
 
 
-def locate(values: ModelValues, reference: Reference) -> Location:
-    """Compare the values of a model with a reference, and find the first node that is wrong by itself."""
+def locate(values: ModelValues, reference: Reference, agrees: bool) -> Location:
+    """Compare the values of a model with a reference, and find the first node that is wrong by itself.
+
+    Parameters
+    ----------
+    agrees : bool
+        The outputs agree, so no node is wrong.
+    """
     compared: list[ValueComparison] = []
     steps = values.steps()
     for computed in values.parts(steps):
@@ -274,7 +280,7 @@ def locate(values: ModelValues, reference: Reference) -> Location:
     wrong = [item.name for item in compared if not item.ok]
     inputs = {name: values.inputs_of(name, by_name) for name in wrong}
     wrong.sort(key=lambda name: not all(by_name[item].ok for item in inputs[name]))
-    for name in wrong[:_SUSPECTS]:
+    for name in [] if agrees else wrong[:_SUSPECTS]:
         step(f"running the nodes of {name} alone")
         expected = reference([name, *inputs[name]])
         given = {item: found.array for item, found in expected.items() if item != name}
@@ -282,7 +288,7 @@ def locate(values: ModelValues, reference: Reference) -> Location:
         if actual is not None and not _compared(values, name, expected[name], actual).ok:
             return Location(_wrong_node(values, nodes, name, expected[name], actual), tuple(compared), len(steps))
     note = ""
-    if wrong:
+    if wrong and not agrees:
         note = "no node is wrong by itself: the difference grows from value to value, as rounding does"
     return Location(None, tuple(compared), len(steps), note)
 

@@ -96,11 +96,12 @@ def test_what_a_report_says(model):
     assert "<polyline" in report._repr_html_()
 
 
-def test_models_that_agree_have_no_location(model):
+def test_models_that_agree_have_no_wrong_node(model):
     net, args, _ = wrong_cumsum(model)
     report = exporters.verify(net, args, locate=True)
     assert report.ok
-    assert report.location is None
+    assert report.location.first is None
+    assert str(report).splitlines()[-1] == "3 of 3 values have a counterpart"
 
 
 def test_rounding_is_told_from_a_mistake(model):
