@@ -115,7 +115,8 @@ class Location(Displayable):
     values : tuple of ValueComparison
         The values that have a counterpart, in the order of the nodes.
     steps : int
-        The number of values that may have one: the outputs of the nodes, and of the nodes of one torch call the last.
+        The number of values that may have one: the outputs of the nodes, of the nodes of one torch call the last, and
+        not of the nodes that an exporter adds.
     note : str
         What is to be said if there is no wrong node.
     """
@@ -188,6 +189,11 @@ class ModelValues:
         """Return the values that may have a counterpart: of the nodes of one torch call, those of the last."""
         last = {metadata(node, CALL) or index: index for index, node in enumerate(self.nodes)}
         return [name for index in sorted(last.values()) for name in self.nodes[index].output if name]
+
+    def is_of_call(self, name: str) -> bool:
+        """Return whether a value is of a torch call, or of a model in which no node is."""
+        is_known = any(metadata(node, CALL) for node in self.nodes)
+        return not is_known or bool(metadata(self.nodes[self.producers[name]], CALL))
 
     def run(self, names: Sequence[str]) -> dict[str, Array]:
         """Return what the model computes for these values, as far as they are tensors."""
@@ -277,6 +283,7 @@ def locate(values: ModelValues, reference: Reference, agrees: bool) -> Location:
         expected = reference(list(computed))
         compared += [_compared(values, name, expected[name], computed[name]) for name in computed if name in expected]
     by_name = {item.name: item for item in compared}
+    count = sum(name in by_name or values.is_of_call(name) for name in steps)
     wrong = [item.name for item in compared if not item.ok]
     inputs = {name: values.inputs_of(name, by_name) for name in wrong}
     wrong.sort(key=lambda name: not all(by_name[item].ok for item in inputs[name]))
@@ -286,11 +293,11 @@ def locate(values: ModelValues, reference: Reference, agrees: bool) -> Location:
         given = {item: found.array for item, found in expected.items() if item != name}
         nodes, actual = values.run_alone(name, given)
         if actual is not None and not _compared(values, name, expected[name], actual).ok:
-            return Location(_wrong_node(values, nodes, name, expected[name], actual), tuple(compared), len(steps))
+            return Location(_wrong_node(values, nodes, name, expected[name], actual), tuple(compared), count)
     note = ""
     if wrong and not agrees:
         note = "no node is wrong by itself: the difference grows from value to value, as rounding does"
-    return Location(None, tuple(compared), len(steps), note)
+    return Location(None, tuple(compared), count, note)
 
 
 def _compared(values: ModelValues, name: str, expected: Expected, actual: Array) -> ValueComparison:
