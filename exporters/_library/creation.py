@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir
 import torch
 
-from .operands import Pairs, constant, onnx_ops, typed_constant, vector
+from .operands import Pairs, constant, named_dtype, onnx_ops, typed_constant, vector
 from .row_table import lower
 
 _PARTS: dict[Any, type[np.floating[Any]]] = {
@@ -57,8 +57,8 @@ for _name, _number in {"zeros": 0, "ones": 1, "full": 0}.items():
 def _scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     if isinstance(s, onnx_ir.Value):
         return NotImplemented
-    if dtype == onnx_ir.DataType.FLOAT16 and device is None:  # a number in a call, and no call of scalar_tensor
-        result = typed_constant(torch.tensor(s).half().item(), torch.float16)
+    if dtype in (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.FLOAT) and device is None:  # a number in another call
+        result = typed_constant(torch.tensor(s).to(named_dtype(dtype)).item(), named_dtype(dtype))
         result.meta["number"] = s  # with which torch computes, before it rounds
         return result
     return _filled(0)(size=(), fill_value=s, dtype=dtype)
