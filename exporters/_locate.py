@@ -39,6 +39,7 @@ def locatable(program: Any) -> Program:
 def locate_difference(
     program: Program,
     call: tuple[tuple[Any, ...], Mapping[str, Any]],
+    results: Mapping[str, Array],
     feed: Mapping[str, Any],
     make_session: Callable[[Any], Any],
     tolerances: Tolerances,
@@ -50,6 +51,9 @@ def locate_difference(
     ----------
     call : (tuple, mapping)
         The positional and keyword arguments of the model; `feed` has them by the inputs of the exported one.
+    results : mapping
+        What the model returns for them, by the outputs of the exported one. The program may return something else:
+        torch has decomposed it.
     make_session : callable
         Returns a session of a model, which does not optimize.
     tolerances : mapping
@@ -64,6 +68,7 @@ def locate_difference(
     def reference(names: Sequence[str]) -> Mapping[str, Expected]:
         wanted = {parts.get(name, name): name for name in names}
         own = _values(exported, ProgramRun, wanted, call)
+        own |= {name: results[name] for name in names if name in results}
         precise = {} if tolerances else _precise_values(exported, wanted, call)
         return {name: _expected(array, precise.get(name), tolerances) for name, array in own.items()}
 

@@ -67,7 +67,8 @@ def compared(
             count += 1
             agree = all(item.ok for item in outputs)
             if searched and (location is None or (agreed and not agree)):
-                location = locate_difference(searched, (sample, keywords), feed, unoptimized, allowed, agree)
+                wanted = dict(zip(names, expected, strict=False))
+                location = locate_difference(searched, (sample, keywords), wanted, feed, unoptimized, allowed, agree)
             agreed = agree
     return VerificationReport(tuple(outputs), count, location)
 

@@ -9,7 +9,7 @@ import torch
 
 import exporters
 from exporters.errors import ExportError
-from tests.corrections.trials import changed, used
+from tests.corrections.trials import used, without
 from tests.exporters._library.test_wrong_translations import CASES, flat, shapes
 from tests.helpers.tiers import first_quick
 
@@ -39,7 +39,8 @@ class Long(torch.nn.Module):
         return x, [item for item in results]  # noqa: C416  torch captures no list that a model returns
 
 
-WRONG = [name for name, case in CASES.items() if inspect.isfunction(case[0])]
+# Of the latter, torch is wrong in digits that are below the tolerance, until the model divides by them.
+WRONG = [name for name, case in CASES.items() if inspect.isfunction(case[0]) and name != "numbers near 0"]
 
 
 @pytest.mark.parametrize("title", first_quick(WRONG))
@@ -51,7 +52,7 @@ def test_a_wrong_translation_is_located(title):
     dynamic = None if others is None else ({}, *shapes({"": CASES[title]}))
     for table, name in used(CASES[title]):
         model = Long(function).eval()
-        with changed(table, name, None):
+        with without(table, name):
             try:
                 program = exporters.export(model, calls[0], dynamic_shapes=dynamic, verify=False)
                 report = exporters.verify(model, None, program, samples=calls, locate=True)
@@ -63,9 +64,10 @@ def test_a_wrong_translation_is_located(title):
         assert len(program.model.graph) > 100
         first = report.location.first
         assert first is not None
-        # Within the nodes of one torch call there are no values to compare.
+        # Within the nodes of one torch call there are no values to compare, and a trace is two calls.
         nodes = [node for node in program.model.graph if node.name in first.nodes]
-        assert len({node.metadata_props.get("pkg.torch.onnx.fx_node") for node in nodes}) == 1 or len(first.nodes) <= 5
+        calls_in_range = {node.metadata_props.get("pkg.torch.onnx.fx_node") for node in nodes}
+        assert len(calls_in_range) <= 2 or len(first.nodes) <= 5
         lines, start = inspect.getsourcelines(function)
         file, line, _ = first.place.split(":", 2)
         assert file == inspect.getfile(function)
