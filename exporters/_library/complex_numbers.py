@@ -333,14 +333,17 @@ def _is_infinite(x: Any) -> Any:
 def absolute(self: Any) -> Any:
     """Return the absolute values; torch's exporter emits a ReduceL2, in which squares overflow and underflow."""
     if dtype_of(self.value) == torch.float64:
-        return _modulus(split(self))
-    return onnx_ops.CastLike(onnx_ops.ReduceL2(cast(self.value, torch.float64), constant([-1]), keepdims=0), self.value)
+        found = _modulus(split(self))
+    else:
+        wide = onnx_ops.ReduceL2(cast(self.value, torch.float64), constant([-1]), keepdims=0)
+        found = onnx_ops.CastLike(wide, self.value)
+    return _where(_has_infinity(self), like(math.inf, self.value), found)  # beside NaN too
 
 
 # torch's exporter gives -pi to negative numbers without an imaginary part, and 0 to NaN.
 lower_complex("aten::angle", replaces=True)(lambda self: _angle(split(self)))
 _is_nan = lower_complex("aten::isnan")(_both(onnx_ops.IsNaN, onnx_ops.Or))
-lower_complex("aten::isinf")(_both(_is_infinite, onnx_ops.Or))
+_has_infinity = lower_complex("aten::isinf")(_both(_is_infinite, onnx_ops.Or))
 lower_complex("aten::isfinite")(_both(_is_finite, onnx_ops.And))
 
 

@@ -65,7 +65,8 @@ def _unrounded(value: Any) -> Any:
 
 @lower("prims::convert_element_type", replaces=True)
 def _convert(a: Any, dtype: Any) -> Any:
-    if torch.float16 not in (dtype_of(a), named_dtype(dtype)) and dtype_of(a) != torch.bfloat16:
+    is_number = named_dtype(dtype) == torch.float16 and a.shape == ()
+    if not is_number and dtype_of(a) not in (torch.float16, torch.bfloat16):
         return NotImplemented
     result = by_torch("prims::convert_element_type", a, dtype)
     result.meta["number"] = a  # with which torch computes, before it rounds
@@ -307,7 +308,7 @@ def _remainder(self: Any, other: Any) -> Any:
 def _floor_divide(self: Any, other: Any) -> Any:
     # torch's exporter emits floor(x / y), where the quotient may be rounded to the next integer.
     if promoted(self, other).is_floating_point:
-        return _in_float32(_float_quotient, *map(_unrounded, (self, other)))
+        return cast(_in_float32(_float_quotient, *map(_unrounded, (self, other))), promoted(self, other))
     return by_torch("aten::floor_divide", *promote(self, other))
 
 

@@ -164,10 +164,8 @@ def _index_put(self: Any, indices: Any, values: Any, accumulate: bool = False) -
     dtypes = {dtype_of(index) for index in indices if index is not None}
     masks = [index for index in indices if index is not None and dtype_of(index) in (torch.bool, torch.uint8)]
     apart = len(indices) == 1 or (len(masks) == len(indices) and all(len(mask.shape) == 1 for mask in masks))
-    supported, adds_short = (
-        dtypes <= {torch.int64} or (dtypes == {torch.bool} and apart),
-        accumulate and _is_short(self),
-    )
+    supported = dtypes <= {torch.int64} or (dtypes == {torch.bool} and apart)
+    adds_short = accumulate and _is_short(self)
     if supported and not adds_short:
         return NotImplemented
     places = indices if supported else [place for index in indices for place in _places(index)]

@@ -54,7 +54,7 @@ def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any)
 @lower("aten::_log_softmax", replaces=True)
 def _log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
     # ONNX Runtime's LogSoftmax of float64 is -inf beside an infinity, where torch's is NaN.
-    if dtype_of(self) != torch.float64:
+    if dtype_of(self) != torch.float64 or not len(self.shape):
         return NotImplemented
     apart = onnx_ops.Sub(self, onnx_ops.ReduceMax(self, constant([dim])))
     return onnx_ops.Sub(apart, onnx_ops.ReduceLogSum(onnx_ops.Exp(apart), constant([dim])))

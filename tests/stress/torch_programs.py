@@ -490,8 +490,10 @@ def is_usable(result: Any) -> bool:
 
 
 def is_undefined(step: Step, values: Tensors, result: torch.Tensor) -> bool:
-    """Return whether C leaves open what a call gives: a number beyond the type that it is cast to."""
+    """Return whether C leaves open what a call gives: a number beyond the type that it is cast to, or NaN, a median."""
     operands = [values[name] for name in step.operands]
+    if ".median()" in step.text and not operands[0].numel():
+        return not result.is_floating_point()
     if result.dtype not in INTEGERS and result.dtype != torch.bool:
         return False
     casts = re.search(r"\.(to|int|byte|long|type_as|copy_)\(|out\[", step.text) is not None

@@ -242,7 +242,11 @@ CASES = {
         (ramp(1, 2, 5, 7),),
         (ramp(1, 2, 6, 9),),
     ),
-    "quotients of float16": (lambda x: (x // 0.1, x % 0.1), (torch.linspace(0, 5, 41).half(),), None),
+    "quotients of float16": (
+        lambda x: (x // 0.1, x % 0.1, x.nansum(0) // -3, x.nansum() // 0.1, x.nansum(0, keepdim=True) > 102.4),
+        (torch.linspace(0, 5, 41).half(),),
+        None,
+    ),
     "remainders and quotients of floats": (
         lambda x, y: (
             x % y,
@@ -377,7 +381,10 @@ CASES = {
         (torch.tensor([1.0]), torch.tensor([2.0])),
     ),
     "logarithms of shares beside infinity": (
-        lambda x: (x.log_softmax(0), x.softmax(1), x.double().log_softmax(1), x.log_softmax(-1, dtype=torch.float64)),
+        lambda x: (
+            *(x.log_softmax(0), x.softmax(1), x.double().log_softmax(1), x.log_softmax(-1, dtype=torch.float64)),
+            *(x[0, 0].log_softmax(0, dtype=torch.float64), x[-1, 1].double().log_softmax(0)),
+        ),
         (torch.tensor([[1.0, INF, 3.0], [1.0, 2.0, 3.0], [-INF, 2.0, 3.0], [-INF, -INF, -INF], [NAN, 1.0, 2.0]]),),
         (torch.tensor([[1.0, INF], [1.0, 2.0]]),),
     ),
@@ -496,6 +503,16 @@ COMPLEX_CASES = {
         (torch.stack([WIDTHS, HEIGHTS], -1)[1:],),
     ),
     "powers of infinity": (lambda x: torch.view_as_complex(x).exp(), (torch.tensor([[-INF, NAN], [-INF, INF]]),), None),
+    "sizes of infinity beside NaN": (
+        lambda x: (torch.view_as_complex(x).abs(), torch.view_as_complex(x.double()).abs()),
+        (torch.tensor([[-INF, NAN], [NAN, INF], [NAN, 1.0], [3.0, 4.0]]),),
+        (torch.tensor([[3.0, 4.0]]),),
+    ),
+    "mean of no complex numbers": (
+        lambda x: (torch.view_as_complex(x).mean(0), torch.view_as_complex(x).mean()),
+        (torch.zeros(0, 4, 2),),
+        None,
+    ),
     "sum of one": (lambda x: (torch.view_as_complex(x).sum(), torch.view_as_complex(x)[0].sum()), (ramp(3, 2),), None),
     "stacks": (
         lambda x: [
