@@ -32,6 +32,7 @@ docs/debugging
 docs/inspecting
 docs/testing
 docs/export
+docs/decompositions
 docs/fallback
 docs/fill_missing
 docs/torch

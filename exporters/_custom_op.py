@@ -12,11 +12,12 @@ from torch.library import CustomOpDef
 
 from pyops import Op
 from pyops import _core as core
-from pyops.errors import InputError
+from pyops.errors import InputError, warn
 from pyops.shapes import RuntimeDim, TensorSpec
 
 from ._lowering import translations
 from ._lowering.node_emission import emit, symbolic_message
+from ._torch.decomposition_calls import call_validated, decomposition_in_torch, gradients, with_tensors
 from ._torch.private.operators import call_instead, explain_mismatches, find_overload, forget_schema, overloads
 from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
 from ._torch.torch_schema import check_name, torch_schema
@@ -40,13 +41,14 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
 
     Its CPU and CUDA implementations call the Op's kernels on the tensors' own memory, its fake implementation
     calls the Op's shape function, and its ONNX translation is one node of the Op. A kernel that is registered later
-    takes effect at once. `name` may be registered again after the Op has been declared again; operators returned by
-    earlier registrations of the name then call the newest.
+    takes effect at once. If the Op has a decomposition in torch, it has the gradient of the decomposition, which also
+    stands for a missing shape function, and for a missing kernel, with a warning. `name` may be registered again after
+    the Op has been declared again; operators returned by earlier registrations of the name then call the newest.
 
     Parameters
     ----------
     op : Op
-        An Op with a shape function.
+        An Op with a shape function, or with a decomposition in torch.
     name : str
         ``"ns::name"``, which becomes ``torch.ops.ns.name``.
 
@@ -55,7 +57,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     torch.library.CustomOpDef
         Takes tensors in place of arrays, a variadic input as one list of tensors, and attributes as keyword
         arguments. Returns new contiguous tensors, all of them in one list if an output is variadic. Register a backward
-        formula with its ``register_autograd``.
+        formula, or another one than that of the decomposition, with its ``register_autograd``.
 
     Raises
     ------
@@ -83,10 +85,11 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
         raise ExportError(f"custom_op got {op!r}; pass an operator declared with @pyops.onnx_op")
     check_name(name)
     signature = op.signature
-    if op.shape_function is None:
+    decomposition = decomposition_in_torch(op)
+    if op.shape_function is None and decomposition is None:
         raise ExportError(
             f"{signature.qualified_name} has no shape function, without which torch cannot trace it; register one "
-            f"with @{op.__name__}.register_shape_inference before exporters.custom_op"
+            f"with @{op.__name__}.register_shape_inference before exporters.custom_op, or a decomposition in torch"
         )
     known = _registered[name][0] if name in _registered else op
     if (known.domain, known.name) != (op.domain, op.name):
@@ -104,6 +107,8 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     # A kernel may have side effects; without this, torch removes a call whose result is unused.
     torch.fx.node.has_side_effect(overloads(name)[0])
     registered.register_fake(_called_with_tensors(op, _fake))
+    if decomposition is not None:
+        registered.register_autograd(functools.partial(_backward, op), setup_context=functools.partial(_remember, op))
     _registered.pop(name, None)
     _registered[name] = op, registered
     _outdated.discard(name)
@@ -170,7 +175,10 @@ def _autocast(tensors: Sequence[torch.Tensor | None]) -> str:
 def _run(
     op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
-    signature = op.signature
+    signature, decomposition = op.signature, decomposition_in_torch(op)
+    if device.type not in op.device_types and decomposition is not None:
+        warn(f"{decomposition.name} computes tensors on {device}, for which the op has no kernel")
+        return call_validated(decomposition, tensors, with_tensors(signature.convert_attributes(attributes)))
     if device.type not in _DEVICE_TYPES:
         raise InputError(f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)")
     if device.type == "cuda":
@@ -253,11 +261,31 @@ def _fake(
     op: Op[..., Any], tensors: Sequence[torch.Tensor | None], attributes: Mapping[str, Any], device: torch.device
 ) -> list[torch.Tensor]:
     constants = {name: _constant(op.signature, name, value) for name, value in attributes.items()}
+    decomposition = decomposition_in_torch(op)
+    if op.shape_function is None and decomposition is not None:
+        results = call_validated(decomposition, tensors, with_tensors(op.signature.convert_attributes(constants)))
+        return [torch.empty(result.shape, dtype=result.dtype, device=device) for result in results]
     sizes: dict[RuntimeDim, Any] = {}
     return [
         torch.empty([_size(dim, sizes) for dim in spec.shape], dtype=torch_dtype(spec.dtype), device=device)
         for spec in op.infer_shapes(*map(_spec, tensors), **constants)
     ]
+
+
+def _remember(op: Op[..., Any], ctx: Any, inputs: Any, output: Any, keyword_only_inputs: Any = None) -> None:
+    ctx.save_for_backward(*_flat(op.signature, inputs))
+    ctx.attributes = {name: value for name, value in (keyword_only_inputs or {}).items() if value is not None}
+
+
+def _backward(op: Op[..., Any], ctx: Any, *of_outputs: Any) -> tuple[Any, ...]:
+    """Return the gradients of a call of the decomposition, which is what the op is."""
+    decomposition, signature = decomposition_in_torch(op), op.signature
+    assert decomposition is not None
+    flat = of_outputs[0] if signature.outputs[-1].variadic else of_outputs
+    attributes = with_tensors(signature.convert_attributes(ctx.attributes))
+    found = gradients(decomposition, ctx.saved_tensors, attributes, flat)
+    singles = len(signature.inputs) - 1
+    return (*found[:singles], found[singles:]) if signature.is_variadic else tuple(found)
 
 
 def _flat(signature: core.Signature, args: Sequence[Any]) -> list[Any]:

@@ -18,6 +18,7 @@ from ._capture.capture_modes import Capture, check_capture
 from ._capture.model_arguments import as_tuple, check_model, split_arguments
 from ._capture.preparation import Example, Model, check_example
 from ._finishing.finish import Finishing, check_custom_opsets
+from ._finishing.model_bodies import add_bodies
 from ._finishing.value_guards import guard
 from ._program import Program
 from ._report import VerificationReport
@@ -70,6 +71,7 @@ def export(
     capture: Capture = "export",
     guards: bool = False,
     fill_missing: bool = False,
+    bodies: bool = False,
     **arguments: Unpack[TorchArguments],
 ) -> Program:
     """Export a model as ``torch.onnx.export`` does, with every registration applied.
@@ -113,6 +115,9 @@ def export(
     fill_missing : bool
         Whether the model will run with ``pyops.InferenceSession(model, fill_missing=True)``: ``fallback="verify"`` and
         ``verify=True`` then run it in this way. Operators for which ONNX Runtime has no kernel need not fall back.
+    bodies : bool
+        Add a function to the model for each op with a decomposition, so that it runs without pyops too. A warning names
+        the ops that have none.
     **arguments
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
@@ -178,6 +183,8 @@ def export(
                 fill_missing=fill_missing,
             )
             program = pipeline.export(example, request)
+        if bodies:
+            add_bodies(program.model)
     if verified:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         _check_outputs(model, None if brings_arguments else args, kwargs, program, fill_missing)

@@ -18,7 +18,7 @@ Examples
 float32[n//2, 2]
 """
 
-from ._core.schema.symbolic_dims import RuntimeDim, SymbolicDim, new_dim
+from ._core.schema.symbolic_dims import Dim, RuntimeDim, SymbolicDim, new_dim
 from ._core.schema.tensor_specs import TensorSpec, broadcast
 
-__all__ = ["RuntimeDim", "SymbolicDim", "TensorSpec", "broadcast", "new_dim"]
+__all__ = ["Dim", "RuntimeDim", "SymbolicDim", "TensorSpec", "broadcast", "new_dim"]

@@ -62,7 +62,7 @@ def optimize(model: onnx_ir.Model, functions: Container[tuple[str, str]] = ()) -
     functions : container of (str, str)
         Domain and name of functions that will be added to the model, whose calls are kept as well.
     """
-    passes.InlinePass()(model)
+    passes.InlinePass(lambda body: not op_versions(body.domain, body.name))(model)
     with Keepers() as keepers:
         for node in all_nodes(model):
             if op_versions(node.domain, node.op_type) or (node.domain, node.op_type) in functions:

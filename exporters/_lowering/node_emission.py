@@ -20,7 +20,7 @@ from pyops._onnx.op_schemas import attribute_proto, op_schema
 from pyops._support.builtin_operators import ONNX_DOMAIN, is_builtin
 from pyops._support.element_types import ELEMENT_TYPES, from_onnx
 from pyops.errors import InputError
-from pyops.shapes import SymbolicDim, TensorSpec
+from pyops.shapes import Dim, RuntimeDim, SymbolicDim, TensorSpec
 
 from ..errors import ExportError
 from . import emission_record
@@ -165,7 +165,8 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     _check_inputs(signature, inputs)
     listed = signature.outputs[-1].variadic and outputs is None
     if listed:
-        outputs = len(op.infer_shapes(*(_spec(signature, value) for value in inputs), **given))
+        fix = "the number of outputs depends on it: pass _outputs=..."
+        outputs = len(op.infer_shapes(*(spec_of(signature.qualified_name, item, fix) for item in inputs), **given))
     protos = [
         attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
     ]
@@ -275,16 +276,26 @@ def _dtype(value: Any) -> np.dtype[Any] | None:
     return row.dtype if row else None
 
 
-def _spec(signature: core.Signature, value: Any) -> TensorSpec | None:
+def spec_of(name: str, value: onnx_ir.Value | None, fix: str) -> TensorSpec | None:
+    """Return the spec of an input of a node, None for an absent one.
+
+    Raises
+    ------
+    ExportError
+        Its type or rank is unknown; the message begins with `name` and ends with `fix`.
+    """
     if value is None:
         return None
     dtype = _dtype(value)
     if dtype is None or value.shape is None:
-        raise ExportError(
-            f"{signature.qualified_name}: the number of outputs depends on an input whose shape or element type is not "
-            "known; pass _outputs=..."
-        )
-    return TensorSpec(tuple(dim if isinstance(dim, int) else SymbolicDim(str(dim)) for dim in value.shape), dtype)
+        raise ExportError(f"{name}: the shape or element type of an input is not known; {fix}")
+    return TensorSpec(map(_dim, value.shape), dtype)
+
+
+def _dim(dim: Any) -> Dim:
+    if isinstance(dim, int):
+        return dim
+    return RuntimeDim() if dim.value is None else SymbolicDim(dim.value)
 
 
 def refuse_symbolic(op_name: str, name: str, value: Any) -> None:

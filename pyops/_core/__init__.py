@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .models.hosting import Host, is_mistaken
     from .models.model import Key, Model, ModelSource, full_domain, graphs, key_of, load_model
     from .models.op_resolution import describe_missing, import_plugins_of, resolve_ops
+    from .ops.decomposition import Decomposition
     from .ops.extensions_decorators import adopted_ops
     from .ops.node_state import States
     from .ops.op import AnyOp, check_output_shapes, compute_op, run_kernel
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from .schema.hints import named_tuple_of
     from .schema.node_validation import describe_node, find_mismatch, linked_attributes, read_attribute, read_attributes
     from .schema.signature import Input, Output, Signature, TypeParameter
-    from .schema.symbolic_dims import Dim
 
 _NAMES = {
     "cuda.cuda_arguments": "CopyingKernel",
@@ -38,6 +38,7 @@ _NAMES = {
     "models.hosting": "Host is_mistaken",
     "models.model": "Key Model ModelSource full_domain graphs key_of load_model",
     "models.op_resolution": "describe_missing import_plugins_of resolve_ops",
+    "ops.decomposition": "Decomposition",
     "ops.extensions_decorators": "adopted_ops",
     "ops.node_state": "States",
     "ops.op": "AnyOp check_output_shapes compute_op run_kernel",
@@ -54,7 +55,6 @@ _NAMES = {
     "schema.call_validation": "output_dtypes split_arguments",
     "schema.node_validation": "describe_node find_mismatch linked_attributes read_attribute read_attributes",
     "schema.signature": "Input Output Signature TypeParameter",
-    "schema.symbolic_dims": "Dim",
     "schema.hints": "named_tuple_of",
 }
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace
 
-from .._core import Dim, is_cupy
+from .._core import is_cupy
 from ..errors import MissingDependencyError, ShapeInferenceError
-from ..shapes import SymbolicDim
+from ..shapes import Dim, SymbolicDim
 
 
 def axis_of(dim: int, ndim: int) -> int:

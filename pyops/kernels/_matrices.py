@@ -12,9 +12,9 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from .. import Op, onnx_op
-from .._core import Dim, is_cupy, output_dtypes
+from .._core import is_cupy, output_dtypes
 from ..errors import ShapeInferenceError
-from ..shapes import TensorSpec, broadcast, new_dim
+from ..shapes import Dim, TensorSpec, broadcast, new_dim
 from ._arrays import differ, same, scipy
 
 P = ParamSpec("P")

@@ -9,9 +9,8 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from .. import onnx_op
-from .._core import Dim
 from ..errors import ShapeInferenceError, UnknownSizeError
-from ..shapes import TensorSpec
+from ..shapes import Dim, TensorSpec
 from ._arrays import differ, scalar
 from ._declarations import EVERYWHERE, Wide
 from ._matrices import Array, adjoint_of, fit, lapack, on_matrices, over_batch, smaller

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .._core import States, check_output_shapes, run_kernel
-from .._support.element_types import describe
+from .._support.element_types import describe, dtype_name
 from .._tolerances import Outputs, first_difference
 from ..errors import CompileError, DeviceError, EngineError, MissingDependencyError, OutputError, ShapeInferenceError
 from . import _variations
@@ -214,6 +214,30 @@ class Case:
             raise OutputError(f"{what}: {error}") from error
         except Exception as error:  # a kernel may reject its inputs with any exception
             return Variation(what, arrays, None, error)
+
+    def with_input(self, position: int, array: Any) -> tuple[Any, ...]:
+        """Return the sample's inputs with another one at a position."""
+        return (*self.arrays[:position], array, *self.arrays[position + 1 :])
+
+    def without_optional(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """Return the sample's inputs without each of the optional ones, and which one that is."""
+        declared = enumerate(zip(self.signature.parameters(len(self.arrays)), self.arrays, strict=True))
+        positions = {position: item.name for position, (item, array) in declared if item.optional and array is not None}
+        return [(f"without {name!r}", self.with_input(position, None)) for position, name in positions.items()]
+
+    def other_types(self) -> list[tuple[str, tuple[Any, ...]]]:
+        """Return the sample's inputs in every element type of each type parameter, and which type that is."""
+        declared = list(zip(self.signature.parameters(len(self.arrays)), self.arrays, strict=True))
+        varied = []
+        for parameter in dict.fromkeys(item.type for item, _ in declared if len(item.type.dtypes) > 1):
+            for dtype in parameter.dtypes:
+                with quiet():
+                    arrays = [
+                        _variations.cast(array, dtype) if array is not None and item.type == parameter else array
+                        for item, array in declared
+                    ]
+                varied.append((f"for {parameter.name} = {dtype_name(dtype)}", tuple(arrays)))
+        return varied
 
     @functools.cached_property
     def other_sizes(self) -> list[Variation]:

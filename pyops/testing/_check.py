@@ -17,7 +17,7 @@ from .._core import AnyOp, Attribute, AttributeKind, adopted_ops, op_versions
 from .._support.element_types import DType
 from .._support.progress import progress, track
 from ..errors import InputError, MissingDependencyError
-from . import _engine_checks, _kernel_checks, _thread_checks
+from . import _decomposition_checks, _engine_checks, _kernel_checks, _thread_checks
 from ._case import Case, Check, NotRun, copies, format_error, hide_own_frames, quiet, where_available
 from ._check_report import CheckError, CheckReport, CheckResult
 from ._sample import Sample
@@ -25,7 +25,7 @@ from ._variations import cast
 
 CHECKS: dict[str, Check | EntryPoint] = {
     name: check
-    for module in (_kernel_checks, _thread_checks, _engine_checks)
+    for module in (_kernel_checks, _decomposition_checks, _thread_checks, _engine_checks)
     for name, check in vars(module).items()
     if isinstance(check, Check)
 }

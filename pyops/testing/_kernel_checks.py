@@ -12,7 +12,7 @@ import numpy as np
 
 from .._machine.compiled.compiled_kernel import CompiledKernel
 from .._machine.compiled.specialization import HALVES, as_stored
-from .._support.element_types import STRING, describe, dtype_name
+from .._support.element_types import STRING, describe
 from ..errors import ShapeInferenceError, UnknownSizeError
 from ..shapes import RuntimeDim, SymbolicDim, TensorSpec
 from . import _variations
@@ -89,22 +89,13 @@ def outputs_owned(case: Case) -> None:
 def dtypes(case: Case) -> str:
     """Check that the kernel returns the declared outputs for every element type of its type parameters."""
     tried = []
-    declared = list(case.signature.parameters(len(case.arrays)))
-    for parameter in dict.fromkeys(item.type for item in declared if len(item.type.dtypes) > 1):
-        for dtype in parameter.dtypes:
-            with quiet():
-                arrays = [
-                    _variations.cast(array, dtype) if array is not None and item.type == parameter else array
-                    for item, array in zip(declared, case.arrays, strict=True)
-                ]
-            what = f"for {parameter.name} = {dtype_name(dtype)}"
-            refusal = case.vary(what, arrays).refusal
-            if refusal is not None:
-                raise AssertionError(
-                    f"{what} the kernel raises {format_error(refusal)}; leave the type out of the declaration, or "
-                    "handle it"
-                ) from refusal
-            tried.append(dtype_name(dtype))
+    for what, arrays in case.other_types():
+        refusal = case.vary(what, arrays).refusal
+        if refusal is not None:
+            raise AssertionError(
+                f"{what} the kernel raises {format_error(refusal)}; leave the type out of the declaration, or handle it"
+            ) from refusal
+        tried.append(what.rpartition(" ")[2])
     if not tried:
         raise NotRun("no input has several types")
     return ", ".join(dict.fromkeys(tried))
@@ -113,15 +104,10 @@ def dtypes(case: Case) -> str:
 @check_after("outputs")
 def optional_inputs(case: Case) -> str:
     """Check that the kernel accepts None for each optional input."""
-    declared = list(case.signature.parameters(len(case.arrays)))
-    positions = [i for i, item in enumerate(declared) if item.optional and case.arrays[i] is not None]
-    if not positions:
+    calls = case.without_optional()
+    if not calls:
         raise NotRun("the sample has no optional input")
-    notes = []
-    for position in positions:
-        arrays = [None if index == position else array for index, array in enumerate(case.arrays)]
-        notes += case.note_refusal(f"without {declared[position].name!r}", arrays)
-    return "; ".join(notes)
+    return "; ".join(note for call in calls for note in case.note_refusal(*call))
 
 
 @check_after("outputs")

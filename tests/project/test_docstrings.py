@@ -14,7 +14,7 @@ def test_public_names_have_examples():
     found = {"pyops": pyops} | {name: value for module in MODULES for name, value in public(module).items()}
     assert {"InferenceSession", "TensorSpec", "onnx_op", "shapes", "CheckReport"} <= set(found)
     # Users make it with new_dim().
-    assert without_example(found) == ["RuntimeDim"]
+    assert without_example(found) == ["Dim", "RuntimeDim"]
 
 
 @pytest.mark.parametrize("error", public(pyops.errors).values(), ids=lambda error: error.__name__)
@@ -46,5 +46,8 @@ def test_an_op_shows_its_users_what_they_need_alone():
         "setup",
         "register_samples",
         "samples",
+        "register_decomposition",
+        "decomposition",
+        "decompositions",
     }
     assert {name for name in dir(same) if not name.startswith("_")} == data | verbs

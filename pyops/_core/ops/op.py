@@ -1,4 +1,4 @@
-"""`Op`: a Signature with its kernels and its shape function."""
+"""`Op`: a Signature with its kernels, its shape function and its decomposition."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ..schema.shape_inference import infer
 from ..schema.signature import Signature
 from ..schema.tensor_specs import TensorSpec
 from . import source_location
+from .decomposition import Decomposition
 from .node_state import make_state
 
 P = ParamSpec("P")
@@ -96,6 +97,8 @@ class Op(Generic[P, R]):
         The function registered with `register_setup`.
     samples : callable or None
         The function registered with `register_samples`.
+    decompositions : tuple of Decomposition
+        What was registered with `register_decomposition`.
 
     Examples
     --------
@@ -120,6 +123,7 @@ class Op(Generic[P, R]):
     shape_function: Callable[..., Any] | None
     setup: Callable[..., Any] | None
     samples: Callable[[], Any] | None = None
+    decompositions: tuple[Decomposition, ...] = ()
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         """Create an op without a body."""
@@ -350,6 +354,53 @@ class Op(Generic[P, R]):
         self.samples = function
         return function
 
+    def register_decomposition(self, function: Any = None, /, *, pattern_only: bool = False) -> Any:
+        """Register the decorated function as what the op is, in torch or in onnxscript.
+
+        It is the body with which a model of the op runs without pyops, and the reference with which
+        `pyops.testing.check` compares kernels, gradients and bodies. An op has one; another one replaces it.
+
+        Parameters
+        ----------
+        function : callable or onnxscript.OnnxFunction
+            Takes what the declared function takes: tensors of torch, or values of onnxscript.
+        pattern_only : bool
+            Add the function as a description of nodes that the op may replace, and as nothing else.
+
+        Raises
+        ------
+        DeclarationError
+            The function's parameters differ from the declared ones.
+
+        Examples
+        --------
+        >>> import numpy as np, pyops
+        >>> from numpy.typing import NDArray
+        >>> @pyops.onnx_op("bodies::Square")
+        ... def square(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        ...     return x * x
+        >>> @square.register_decomposition
+        ... def _(x):
+        ...     return x.pow(2)
+        >>> square.decomposition is square.decompositions[0]
+        True
+        """
+
+        def register(function: F) -> F:
+            added = Decomposition(self.signature, function, pattern_only)
+            added.validate()
+            # A cell that runs again declares the same one again.
+            others = [item for item in self.decompositions if item.name != added.name]
+            self.decompositions = (*(item for item in others if item.pattern_only or pattern_only), added)
+            return function
+
+        return register if function is None else register(function)
+
+    @property
+    def decomposition(self) -> Decomposition | None:
+        """Return the decomposition that is the op's body and reference, or None if there is none."""
+        return next((item for item in self.decompositions if not item.pattern_only), None)
+
     def compile(self, /, *inputs: Any, **attributes: Any) -> None:
         """Compile the CPU kernel now rather than at its first call.
 
@@ -450,6 +501,7 @@ class Op(Generic[P, R]):
             ("variadic output" if item.variadic else "output", item.name, str(item.type)) for item in signature.outputs
         ]
         shapes = ", shape function" if self.shape_function is not None else ""
+        shapes += ", decomposition" if self.decomposition is not None else ""
         facts = [f"kernels {', '.join(self.device_types)}{shapes}", source_location.source_line(kernel)]
         facts += filter(None, [source_location.package_of(self.domain, kernel)])
         summary = (inspect.getdoc(kernel) or "").splitlines()[:1]

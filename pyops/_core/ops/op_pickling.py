@@ -139,7 +139,9 @@ def _reduce(op: AnyOp) -> str | tuple[Any, ...]:
     # its attributes, and pickle as a name that the other process, which has the script too, finds in its own op.
     carrier = op._carrier
     carrier.__module__, carrier.__qualname__ = op.__module__, f"{op.__name__}._carrier"
-    vars(carrier).update(body={name: value for name, value in op_registry.body_of(op).items() if name != "samples"})
+    # Sessions use neither samples nor decompositions, which need hypothesis and torch.
+    unused = {"samples", "decompositions"}
+    vars(carrier).update(body={name: value for name, value in op_registry.body_of(op).items() if name not in unused})
     # The state is pickled after the op itself, because a kernel may refer to its op.
     state = {"body": carrier, "signature": op.signature, "code": fingerprint(op)}
     return unpickle, ("op", op.signature, PYTHON), state, None, None, partial(unpickle, "body of an op")

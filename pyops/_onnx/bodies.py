@@ -1,0 +1,116 @@
+"""Bodies: an op's decomposition as a function of ONNX, and the evaluation of a decomposition as a reference."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any
+
+import onnx
+from onnx.reference import ReferenceEvaluator
+
+from .._core import Decomposition, graphs
+from ..errors import DeclarationError, MissingDependencyError
+from ..shapes import TensorSpec
+from .op_schemas import attribute_proto
+from .operator_versions import means_the_same
+
+Specs = Sequence[TensorSpec | None]
+"""One spec per input of a call, None for an absent one."""
+
+
+def body(decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, Any], opset: int) -> onnx.FunctionProto:
+    """Return the function of ONNX that computes a call of an op, and calls that differ from it in sizes and types.
+
+    Parameters
+    ----------
+    attributes : mapping
+        As returned by `Signature.convert_attributes`.
+    opset : int
+        The version of ONNX's own domain that the model imports.
+
+    Returns
+    -------
+    onnx.FunctionProto
+        A function of the op's domain and name.
+
+    Raises
+    ------
+    DeclarationError
+        The decomposition cannot be a function of ONNX, or not one of the op's types, or at this opset version.
+    MissingDependencyError
+        It is written in torch, and torch or onnxscript is not installed.
+    """
+    signature = decomposition.signature
+    make = _onnxscript_body if decomposition.is_onnxscript else _torch(decomposition).body
+    function: onnx.FunctionProto = make(decomposition, inputs, attributes, opset)
+    function.domain, function.name = signature.domain, signature.name
+    del function.attribute[:], function.attribute_proto[:]
+    for item in signature.attributes:
+        if item.default is not None:
+            function.attribute_proto.append(attribute_proto(item, item.default))
+        elif attributes[item.name] is not None:
+            function.attribute.append(item.name)
+    return function
+
+
+def reference(
+    decomposition: Decomposition, arrays: Sequence[Any], attributes: Mapping[str, Any], precise: bool = True
+) -> list[Any]:
+    """Return what a decomposition computes, as arrays.
+
+    Parameters
+    ----------
+    arrays : sequence
+        One per input, None if absent.
+    precise : bool
+        Compute in float64 what has a floating-point type.
+
+    Raises
+    ------
+    MissingDependencyError
+        It is written in torch, and torch or onnxscript is not installed.
+    Exception
+        Whatever the decomposition raises.
+    """
+    wide = [array.astype("float64") if array is not None and "float" in array.dtype.name else array for array in arrays]
+    compute = _onnxscript_reference if decomposition.is_onnxscript else _torch(decomposition).reference
+    return list(compute(decomposition, wide if precise else arrays, attributes))
+
+
+def _torch(decomposition: Decomposition) -> Any:
+    """Return the module with the functions `body` and `reference` for decompositions that are written in torch."""
+    for entry in entry_points(group="pyops.decompositions"):
+        return entry.load()
+    raise MissingDependencyError(
+        f"{decomposition.name} is written in torch, which the package exporters reads, and it is not installed: "
+        'pip install "onnx-pyops[torch]"'
+    )
+
+
+def _onnxscript_body(
+    decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, Any], opset: int
+) -> onnx.FunctionProto:
+    """Return the function itself, with as many inputs as the call, and none of those that are absent."""
+    function: onnx.FunctionProto = decomposition.function.to_function_proto()
+    entry = next(entry for entry in function.opset_import if not entry.domain)
+    written, entry.version = entry.version, opset
+    absent = {name for name, spec in itertools.zip_longest(function.input, inputs) if spec is None}
+    del function.input[len(inputs) :]
+    for node in itertools.chain.from_iterable(graph.node for graph in graphs(function)):
+        given = [item.name for item in node.attribute]
+        if not node.domain and not means_the_same(node.op_type, given, written, opset):
+            raise DeclarationError(
+                f"{decomposition.name} uses {node.op_type} of opset {written}, which differs from that of opset "
+                f"{opset}; write it with onnxscript.opset{opset}, or export with opset_version={written}"
+            )
+        node.input[:] = ["" if name in absent else name for name in node.input]
+    return function
+
+
+def _onnxscript_reference(decomposition: Decomposition, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """Run the function in ONNX's ReferenceEvaluator."""
+    function = decomposition.function.to_function_proto()
+    feed = dict(itertools.zip_longest(function.input, arrays))
+    return ReferenceEvaluator(function).run(None, feed, dict(attributes))
