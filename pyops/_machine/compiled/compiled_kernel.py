@@ -191,6 +191,8 @@ def make(
 ) -> Callable[..., Any]:
     """Return the compiled kernel for a declaration; `plain` if numba is not installed and `compile` is ``"try"``.
 
+    A warning says so, unless `plain` is another function, which was written for this.
+
     Raises
     ------
     DeclarationError
@@ -217,7 +219,8 @@ def make(
         text = f'{name}: compile={compile!r} needs numba; pip install "onnx-pyops[compiled]"'
         if compile != "try":
             raise MissingDependencyError(text)
-        warn(f"{text}. The plain kernel runs", CompileWarning)
+        if plain is function:
+            warn(f"{text}. The plain kernel runs", CompileWarning)
         return plain
     return CompiledKernel(signature, function, plain, compile, parallel, fastmath)
 
