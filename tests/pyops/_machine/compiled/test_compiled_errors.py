@@ -502,10 +502,12 @@ def test_where_numba_is_not_installed() -> None:
                 @onnx_op("compiled::Missing", **options)
                 def missing(x: NDArray[np.float32]) -> NDArray[np.float32]:
                     return x + np.float32(1)
+                return missing
             attempt(lambda: declare(compile=True))
             with warnings.catch_warnings(record=True) as caught:
                 declare(compile="try")
             print([str(warning.message) for warning in caught])
+            declare().register_kernel("cpu", compile="try")(lambda x: x)
             session = pyops.InferenceSession(chain("compiled::Missing"))
             attempt(lambda: session.run(None, {"x": np.zeros(1, np.float32)}))
             """,
