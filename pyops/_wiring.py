@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _SATELLITES = {
+    "bodies": "._onnx.bodies",
     "compiler": "._machine.compiled",
     "extensions": "._extensions",
     "filling": "._filling.filling",

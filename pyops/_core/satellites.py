@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 modules: dict[str, Callable[[], Any]] = {}
-"""Functions that import the satellites, by the part that each plays: compiler, machine, extensions, filling."""
+"""Functions that import the satellites, by the part that each plays: bodies, compiler, machine, extensions, filling."""
 
 providers: dict[str, Callable[[], Any]] = {}
 """Functions that return the provider of a domain, which declares ops on request, as they are too many to declare all.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from .. import Op
 from .. import _core as core
 from .._support.builtin_operators import ONNX_DOMAIN, is_builtin, unknown_version
-from .._support.element_types import describe, dtype_name, format_shape, from_onnx
+from .._support.element_types import DType, describe, dtype_name, format_shape, from_onnx
 from .._support.text_tables import Displayable, Part
 from ..errors import DeclarationError, ModelError
 from .op_table import engine_name, format_kernel
@@ -141,6 +141,9 @@ class ModelReport(Displayable):
     missing : tuple of MissingNode
         The nodes that ONNX Runtime has no kernel for, and what computes them with ``fill_missing=True``. Empty if ONNX
         Runtime is not installed.
+    bodies : tuple of str
+        The functions that the model calls, each with what would run: the kernel of the op of its name, or the function,
+        and for which types of the op ONNX Runtime has the kernels that the function needs.
     """
 
     ir_version: int
@@ -152,6 +155,7 @@ class ModelReport(Displayable):
     builtin: dict[str, int]
     decisions: tuple[str, ...] = ()
     missing: tuple[MissingNode, ...] = ()
+    bodies: tuple[str, ...] = ()
 
     @property
     def problems(self) -> list[str]:
@@ -194,7 +198,7 @@ class ModelReport(Displayable):
         ]
         builtin = ", ".join(f"{name} ({count})" for name, count in sorted(self.builtin.items()))
         notes = ["" if rows else "no custom nodes", *([f"ONNX Runtime's own: {builtin}"] if builtin else [])]
-        return [[header, *rows], *notes, *self._missing_parts(), *self.problems]
+        return [[header, *rows], *notes, *self.bodies, *self._missing_parts(), *self.problems]
 
     def _missing_parts(self) -> list[Part]:
         rows = [(node.name, node.kind, node.by or "nothing") for node in self.missing]
@@ -246,7 +250,48 @@ def inspect(
         builtin=dict(Counter(_format_builtin(node) for node, _ in loaded.nodes() if is_builtin(*core.key_of(node)))),
         decisions=tuple(metadata.get("pyops.decisions", "").splitlines()),
         missing=_missing(loaded),
+        bodies=tuple(_bodies(loaded)),
     )
+
+
+def _bodies(loaded: core.Model) -> Iterator[str]:
+    for (key, opset), nodes in loaded.uses.items():
+        if key in loaded.functions():
+            op, runs = core.find_op(*key, opset), "the body of the model runs"
+            if op is not None:
+                runs = f"the kernel runs here, and {runs} elsewhere{_runnable(loaded, nodes, op)}"
+            yield f"{key[0]}::{key[1]}: {runs}"
+
+
+def _runnable(loaded: core.Model, nodes: Sequence[onnx.NodeProto], op: core.AnyOp) -> str:
+    """Say for which types of an op ONNX Runtime has the kernels that its body needs."""
+    parameter = next((item for item in op.signature.type_parameters if len(item.dtypes) > 1), None)
+    node = next((item for item in nodes if not core.linked_attributes(item)), None)
+    if parameter is None or node is None or importlib.util.find_spec("onnxruntime") is None:
+        return ""
+    from .._filling.filling import fill
+
+    given = [(name, item.type) for name, item in zip(node.input, op.signature.parameters(len(node.input)), strict=True)]
+    found = []
+    for dtype in parameter.dtypes:
+        types = {name: dtype if type == parameter else type.dtypes[0] for name, type in given if name}
+        missing = fill(core.load_model(_call_alone(loaded, node, types)), {}).nodes
+        lacking = ", ".join(dict.fromkeys(item.op_type for item in missing))
+        found.append(f"{dtype_name(dtype)} (no: {lacking})" if lacking else dtype_name(dtype))
+    return f", in ONNX Runtime for {parameter.name} = {', '.join(found)}"
+
+
+def _call_alone(loaded: core.Model, node: onnx.NodeProto, types: Mapping[str, DType]) -> onnx.ModelProto:
+    """Return the model with one node alone, which calls one of its functions for inputs of these types."""
+    from onnx import ModelProto, ValueInfoProto, helper
+
+    model = ModelProto()
+    model.CopyFrom(loaded.proto)
+    named = {name: helper.np_dtype_to_tensor_dtype(dtype) for name, dtype in types.items()}
+    inputs = [helper.make_tensor_value_info(name, type, None) for name, type in named.items()]
+    outputs = [ValueInfoProto(name=name) for name in node.output]
+    model.graph.CopyFrom(helper.make_graph([node], "call", inputs, outputs))
+    return model
 
 
 def _missing(loaded: core.Model) -> tuple[MissingNode, ...]:

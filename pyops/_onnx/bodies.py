@@ -11,9 +11,9 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from .._core import Decomposition, graphs
-from ..errors import DeclarationError, MissingDependencyError
+from ..errors import DeclarationError, MissingDependencyError, ShapeInferenceError
 from ..shapes import TensorSpec
-from .op_schemas import attribute_proto
+from .op_schemas import attribute_proto, spec_of, tensor_type
 from .operator_versions import means_the_same
 
 Specs = Sequence[TensorSpec | None]
@@ -53,6 +53,27 @@ def body(decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, A
         elif attributes[item.name] is not None:
             function.attribute.append(item.name)
     return function
+
+
+def infer_shapes(decomposition: Decomposition, *inputs: TensorSpec | None, **attributes: Any) -> Any:
+    """Infer the specs of the outputs as a shape function does, from a body that is made for this call.
+
+    Raises
+    ------
+    ShapeInferenceError
+        onnx does not know the rank of an output.
+    Exception
+        As for `body`.
+    """
+    function = body(decomposition, inputs, attributes, onnx.defs.onnx_opset_version())
+    signature = decomposition.signature
+    protos = [attribute_proto(a, attributes[a.name]) for a in signature.attributes if attributes[a.name] is not None]
+    types = [onnx.TypeProto() if spec is None else tensor_type(spec.dtype, spec.shape) for spec in inputs]
+    found = [item.tensor_type for item in onnx.shape_inference.infer_function_output_types(function, types, protos)]
+    if not all(item.HasField("shape") for item in found):
+        raise ShapeInferenceError(f"{decomposition.name} does not tell the rank of an output: register a function")
+    specs = tuple(spec_of(item) for item in found)
+    return specs if signature.returns_tuple else specs[0]
 
 
 def reference(

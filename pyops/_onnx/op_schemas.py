@@ -153,7 +153,7 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     for index in range(count):
         dtype = declared[min(index, len(declared) - 1)]
         if dtype is not None:
-            _set_output(context, index, dtype, None)
+            context.set_output_type(index, tensor_type(dtype, None))
     if op.shape_function is None or any(item is not None and not item.HasField("shape") for item in types):
         return
     specs = [
@@ -168,7 +168,7 @@ def _infer(op: Op[..., Any], context: InferenceContext) -> None:
     if count > len(outputs):
         raise ShapeInferenceError(f"it has {count} outputs, but the shape function gives {len(outputs)}")
     for index, spec in enumerate(outputs[:count]):
-        _set_output(context, index, spec.dtype, spec.shape)
+        context.set_output_type(index, tensor_type(spec.dtype, spec.shape))
 
 
 def _tensor_type(context: InferenceContext, index: int) -> onnx.TypeProto.Tensor | None:
@@ -193,6 +193,13 @@ def _spec(context: InferenceContext, index: int, item: onnx.TypeProto.Tensor, dt
         found = TensorSpec.of(onnx.numpy_helper.to_array(proto))
         if found.dtype == dtype:  # older releases of onnx read some types as others
             return found
+    return spec_of(item)
+
+
+def spec_of(item: onnx.TypeProto.Tensor) -> TensorSpec:
+    """Return the spec of a tensor whose type and rank are known."""
+    dtype = _dtype(item)
+    assert dtype is not None
     return TensorSpec(tuple(map(_dim, item.shape.dim)), dtype)
 
 
@@ -202,7 +209,8 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Any:
     return SymbolicDim(dim.dim_param) if dim.dim_param else RuntimeDim()
 
 
-def _set_output(context: InferenceContext, index: int, dtype: DType, shape: Sequence[Any] | None) -> None:
+def tensor_type(dtype: DType, shape: Sequence[Any] | None) -> onnx.TypeProto:
+    """Return the type of a tensor; a shape of None is unknown."""
     row = element_type(dtype)
     assert row is not None
     dims = shape
@@ -210,7 +218,7 @@ def _set_output(context: InferenceContext, index: int, dtype: DType, shape: Sequ
         # A dimension known only at run time gets no name, because equal names mean equal sizes.
         named = [None if isinstance(dim, RuntimeDim) else dim for dim in shape]
         dims = [dim if dim is None or isinstance(dim, int) else str(dim) for dim in named]
-    context.set_output_type(index, onnx.helper.make_tensor_type_proto(row.onnx, dims))
+    return onnx.helper.make_tensor_type_proto(row.onnx, dims)
 
 
 _Key = tuple[str, str, int]

@@ -427,7 +427,7 @@ class Op(Generic[P, R]):
     def infer_shapes(
         self, /, *specs: TensorSpec | np.ndarray[Any, Any] | None, **attributes: Any
     ) -> tuple[TensorSpec, ...]:
-        """Run the shape function.
+        """Run the shape function, or else infer the shapes of the body that the decomposition gives.
 
         Parameters
         ----------
@@ -444,15 +444,17 @@ class Op(Generic[P, R]):
         Raises
         ------
         ShapeInferenceError
-            The op has no shape function, or it returned something other than declared.
+            The op has neither a shape function nor a decomposition, or it returned something other than declared.
         InputError
             The specs or attributes do not match the declaration.
         """
-        function = self.shape_function  # another thread may replace it
+        function, decomposition = self.shape_function, self.decomposition  # another thread may replace them
+        if function is None and decomposition is not None:
+            function = functools.partial(satellite("bodies").infer_shapes, decomposition)
         if function is None:
             raise ShapeInferenceError(
                 f"{self.signature.qualified_name} has no shape function; register one with "
-                f"@{self.__name__}.register_shape_inference"
+                f"@{self.__name__}.register_shape_inference, or a decomposition"
             )
         known = [TensorSpec.of(given) if isinstance(given, np.ndarray) else given for given in specs]
         for given in known:

@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import onnx
 import onnx.inliner
+import onnx.parser
 import onnxruntime
 import onnxscript
 import pytest
@@ -15,7 +16,9 @@ from onnxscript import opset18
 
 import exporters
 import pyops
+from pyops._display.inspection import inspect
 from pyops.errors import DeclarationError
+from pyops.shapes import RuntimeDim, SymbolicDim, TensorSpec
 from pyops.testing import Sample, assert_close, check
 from pyops.testing._decomposition_checks import model_with_body
 from tests.helpers.tiers import first_quick
@@ -168,6 +171,10 @@ def test_an_exported_model_runs_without_pyops_and_with_it_by_the_kernel(opset_ve
     assert {node.domain for node in inlined.graph.node} == {""}
     assert_close(ReferenceEvaluator(inlined).run(None, feed)[0], expected(feed["x"]))
     assert (pyops.InferenceSession(proto).run(None, feed)[0] == 7).all()
+    assert inspect(proto).bodies == (
+        "bodies::RootMeanSquare: the kernel runs here, and the body of the model runs elsewhere, in ONNX Runtime for "
+        "Float = float16, float32, float64",
+    )
     program.optimize()
     assert (pyops.InferenceSession(program).run(None, feed)[0] == 7).all()
 
@@ -192,6 +199,29 @@ def test_calls_of_other_ranks_and_of_sizes_that_are_sums_share_a_body():
     for result, given, eps in ((one, np.concatenate([x, y]), 1e-6), (two, x[None], 0.5)):
         scale = np.sqrt(np.square(given.astype(np.float64)).mean(-1, keepdims=True) + eps)
         assert_close(result, (weight * given / scale).astype(np.float32))
+
+
+FUNCTIONS = """
+<ir_version: 10, opset_import: ["": 20, "bodies": 1, "elsewhere": 1]> main (float[n] x) => (float[n] y) {
+    z = elsewhere.Same(x)
+    y = bodies.Error(z)
+}
+<domain: "elsewhere", opset_import: ["": 20]> Same (x) => (y) { y = Identity(x) }
+<domain: "bodies", opset_import: ["": 20]> Error (x) => (y) { y = Erf(x) }"""
+
+
+def test_inspect_says_what_runs_and_for_which_types():
+    @pyops.onnx_op("bodies::Error")
+    def error(x: NDArray[Float]) -> NDArray[Float]:
+        return x
+
+    report = inspect(onnx.parser.parse_model(FUNCTIONS))
+    assert report.bodies == (
+        "elsewhere::Same: the body of the model runs",
+        "bodies::Error: the kernel runs here, and the body of the model runs elsewhere, in ONNX Runtime for "
+        "Float = float16, float32, float64 (no: Erf)",
+    )
+    assert "float64 (no: Erf)" in str(report)
 
 
 def test_a_model_has_one_body_of_an_op():
@@ -295,3 +325,25 @@ def test_a_function_of_onnxscript_takes_what_the_op_takes():
 
     with pytest.raises(DeclarationError, match="cannot be variadic"):
         many.register_decomposition(scaled_in_onnx)
+
+
+def test_shapes_follow_from_the_body():
+    n, spec = SymbolicDim("n"), TensorSpec
+    assert spread()[0].infer_shapes(spec((n, 3, 4), np.float32), axis=1, kind="mean") == (spec((n, 4), np.float32),)
+    inputs = spec((2, 3), np.float16), None, spec((3,), np.float16)
+    assert clamped()[0].infer_shapes(*inputs) == (spec((2, 3), np.float16),)
+    assert parts()[0].infer_shapes(spec((2,), np.float64)) == (spec((2,), np.float64), spec((2,), np.int64))
+
+
+def test_shapes_that_depend_on_values_are_unknown():
+    @pyops.onnx_op("bodies::Positive")
+    def positive(x: NDArray[Float]) -> NDArray[Float]:
+        return x[x > 0]
+
+    @positive.register_decomposition
+    def _(x):
+        return x[x > 0]
+
+    (found,) = positive.infer_shapes(TensorSpec((3,), np.float32))
+    assert found.ndim == 1
+    assert isinstance(found.shape[0], RuntimeDim)
