@@ -101,7 +101,7 @@ def export(
         Export calls that are still unsupported as nodes that call torch. A process that runs the model then needs
         torch and must call `register_fallback`. ``"verify"`` also runs each distinct call in ONNX Runtime on the
         example arguments, and lets those that fail or give wrong values fall back. ``program.fallbacks`` lists
-        what fell back.
+        what fell back. Ops that have only a CUDA kernel get a body, as with `bodies`.
     capture : str
         What to do with Python code that depends on values, which ``torch.export`` cannot capture. ``"export"``: raise
         an error that names the line. ``"trace"``: record what the model does for the example arguments; branches,
@@ -116,8 +116,8 @@ def export(
         Whether the model will run with ``pyops.InferenceSession(model, fill_missing=True)``: ``fallback="verify"`` and
         ``verify=True`` then run it in this way. Operators for which ONNX Runtime has no kernel need not fall back.
     bodies : bool
-        Add a function to the model for each op with a decomposition, so that it runs without pyops too. A warning names
-        the ops that have none.
+        Add a function to the model for each op that it calls, from the op's decomposition, so that it runs without
+        pyops too. A warning names the ops that have no decomposition.
     **arguments
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
@@ -183,8 +183,8 @@ def export(
                 fill_missing=fill_missing,
             )
             program = pipeline.export(example, request)
-        if bodies:
-            add_bodies(program.model)
+        if bodies or fallback:
+            add_bodies(program.model, lambda op: bodies or "cpu" not in op.device_types)
     if verified:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         _check_outputs(model, None if brings_arguments else args, kwargs, program, fill_missing)

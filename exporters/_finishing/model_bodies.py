@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import onnx_ir
 
+from pyops import Op
 from pyops import _core as core
 from pyops._onnx import bodies
 from pyops.errors import warn
@@ -15,8 +17,8 @@ from ..errors import ExportError
 from .optimization import all_nodes
 
 
-def add_bodies(model: onnx_ir.Model) -> None:
-    """Add to a model, for each op that it calls and that has a decomposition, the body as a function of the op's name.
+def add_bodies(model: onnx_ir.Model, is_needed: Callable[[Op[..., Any]], bool]) -> None:
+    """Add to a model, for each op that it calls and that needs one, the body as a function of the op's name.
 
     Raises
     ------
@@ -28,14 +30,14 @@ def add_bodies(model: onnx_ir.Model) -> None:
     Warns
     -----
     UserWarning
-        An op has no decomposition.
+        An op that needs one has no decomposition.
     """
     made: dict[tuple[Any, ...], Any] = {}
     added: dict[core.Key, Any] = {}
     lacking: set[str] = set()
     for node in all_nodes(model):
         op = core.find_op(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
-        if op is None:
+        if op is None or not is_needed(op):
             continue
         name = op.signature.qualified_name
         if op.decomposition is None:

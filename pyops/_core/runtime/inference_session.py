@@ -22,7 +22,7 @@ from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
 from ..._support.element_types import format_shape
 from ..._support.text_tables import html_parts, printable
-from ...errors import EngineError, FilledNodeWarning, InputError, ModelError, did_you_mean, warn
+from ...errors import DeviceError, EngineError, FilledNodeWarning, InputError, ModelError, did_you_mean, warn
 from ..cuda import cuda_provider, devices
 from ..models import hosting, model, op_resolution
 from ..models.model import ModelSource
@@ -159,6 +159,12 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
         attempt = functools.partial(self._attempt, host, options, settings)
         filling = None
         refusal = attempt(source, resolved.ops)
+        others = {key: op for key, op in resolved.ops.items() if key not in source.functions()}
+        if refusal is not None and others != resolved.ops and attempt(source, others) is None:
+            # The functions may be right for types for which the ops of these names are not declared.
+            names = ", ".join("::".join(key) for key in resolved.ops.keys() - others.keys())
+            warn(f"functions of the model run instead of the kernels of {names}: {refusal}")
+            resolved.ops, refusal = others, None
         if refusal is not None and fill_missing:
             # A model that ONNX Runtime accepts lacks nothing, so only rejected models are examined.
             filling = satellite("filling").fill(source, resolved.ops, providers)
@@ -458,12 +464,24 @@ def _hosting(
     resolved = op_resolution.resolve_ops(source, adopted, taken, in_libraries)
     if resolved.problems:
         raise ModelError(listing("the model and the declared ops disagree", resolved.problems))
+    _leave_to_functions(source, resolved.ops)
     if engine == "extensions":
         return functools.partial(satellite("extensions").SessionHost, fresh=options is None), resolved, in_libraries
     if options is None:  # new options, so no library is registered in them
         taken = set()
     taken |= {domain for domain, _ in in_libraries}
     return functools.partial(native.SessionHost, taken=taken), resolved, in_libraries
+
+
+def _leave_to_functions(source: model.Model, ops: dict[model.Key, AnyOp]) -> None:
+    """Leave out ops that have only a CUDA kernel, where there is no GPU, and the model has a function that runs."""
+    for key in source.functions() & ops.keys():
+        if "cpu" not in ops[key].device_types:
+            try:
+                devices.cupy_with_gpu(f"{ops[key].signature.qualified_name}, which has only a CUDA kernel,")
+            except (DeviceError, MissingDependencyError) as error:
+                warn(f"{error}. The function of the model runs instead")
+                del ops[key]
 
 
 def _check_keywords(fill_missing: Any, others: Mapping[str, Any]) -> None:
