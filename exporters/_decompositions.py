@@ -14,23 +14,21 @@ import onnx
 import onnx_ir
 import torch
 
-from pyops._core import AttributeKind, Decomposition, Signature, TypeParameter
+from pyops._core import AttributeKind, Decomposition, TypeParameter
 from pyops.errors import DeclarationError
 from pyops.shapes import Dim, SymbolicDim, TensorSpec
 
-from . import _pipeline as pipeline
-from ._capture.preparation import Example
-from ._finishing.finish import Finishing
+from ._export import export
 from ._finishing.graph_as_function import as_function, has_limits
 from ._torch.decomposition_calls import call, call_validated, with_tensors
-from ._torch.private.patching import one_at_a_time, quiet
+from ._torch.private.patching import quiet
 from ._torch.private.trees import replace_leaves, tensor_leaves
 from ._torch.tensors import as_array, as_tensor, torch_dtype
 
 _FLOATS = {"float16", "bfloat16", "float32", "float64"}
 
-Specs = Sequence[TensorSpec | None]
-"""One spec per input of a call, None for an absent one."""
+Inputs = Sequence[tuple[str, TypeParameter, TensorSpec | None]]
+"""The name, the declared type and the spec of each input of a call; the spec of an absent one is None."""
 
 
 def reference(decomposition: Decomposition, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> Sequence[Any]:
@@ -41,27 +39,29 @@ def reference(decomposition: Decomposition, arrays: Sequence[Any], attributes: M
         return [as_array(tensor.contiguous()) for tensor in call(decomposition, tensors, with_tensors(attributes))]
 
 
-@one_at_a_time
 @quiet()
-def body(decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, Any], opset: int) -> onnx.FunctionProto:
+def body(
+    decomposition: Decomposition, specs: Sequence[TensorSpec | None], attributes: Mapping[str, Any], opset: int
+) -> onnx.FunctionProto:
     """Return the nodes, inputs and outputs of a function that computes a call; see `pyops._onnx.bodies.body`.
 
     It takes float attributes from its caller, unless the decomposition needs a Python number: then, as for all other
     attributes, it is right for the values given here.
     """
-    signature, wide = decomposition.signature, _wide(decomposition.signature, inputs)
+    signature = decomposition.signature
+    declared = enumerate(zip(signature.parameters(len(specs)), specs, strict=True))
+    inputs = [(f"{item.name}_{index}", item.type, spec) for index, (item, spec) in declared]
     kinds = {item.name: item.kind for item in signature.attributes}
     numbers = [name for name, kind in kinds.items() if kind is AttributeKind.FLOAT and attributes[name] is not None]
+    wide = _wide(decomposition, inputs)
     model, taken = _exported(decomposition, inputs, attributes, numbers, opset, wide)
     if wide is not None and has_limits(model.graph):  # which differ between types
         wide = None
         model, taken = _exported(decomposition, inputs, attributes, numbers, opset, wide)
     if foreign := {node.domain for node in model.graph.all_nodes()} - {""}:
         raise DeclarationError(f"{decomposition.name} needs operators of {foreign.pop()!r}, and a body has ONNX's own")
-    names = _names(signature, inputs)
-    typed = zip(names, inputs, signature.parameters(len(inputs)), strict=True)
-    like = next((name for name, spec, item in typed if spec and item.type == wide), None)
-    return as_function(model.graph, signature.domain, signature.name, names, taken, like)
+    like = next((name for name, type, spec in inputs if spec and type == wide), None)
+    return as_function(model.graph, signature.domain, signature.name, [name for name, *_ in inputs], taken, like)
 
 
 class _Call(torch.nn.Module):
@@ -79,7 +79,7 @@ class _Call(torch.nn.Module):
 
 def _exported(
     decomposition: Decomposition,
-    inputs: Specs,
+    inputs: Inputs,
     attributes: Mapping[str, Any],
     numbers: Sequence[str],
     opset: int,
@@ -92,16 +92,16 @@ def _exported(
     DeclarationError
         It cannot be exported, or returns other outputs than declared.
     """
-    names = _names(decomposition.signature, inputs)
-    present = {name: spec for name, spec in zip(names, inputs, strict=True) if spec is not None}
+    present = {name: spec for name, _, spec in inputs if spec is not None}
     axes = [*map(_axes, present.values()), *[{}] * len(numbers)]
-    taken = _examples(decomposition.signature, inputs, wide), {name: torch.tensor(attributes[name]) for name in numbers}
-    call = _Call(decomposition, taken, attributes).eval()
-    example = Example(call, tuple(tensor_leaves(taken)), {}, (tuple(axes),))
-    settings = {"opset_version": opset, "input_names": [*present, *numbers]}
+    taken = _examples(inputs, wide), {name: torch.tensor(attributes[name]) for name in numbers}
+    call, args = _Call(decomposition, taken, attributes).eval(), tuple(tensor_leaves(taken))
+    names = [*present, *numbers]
     try:
         with torch.no_grad():
-            program = pipeline.export(example, pipeline.Request(True, False, "export", Finishing(), settings))
+            program = export(
+                call, args, dynamic_shapes=(tuple(axes),), opset_version=opset, input_names=names, verify=False
+            )
     except Exception as error:  # whatever torch, a translation or the decomposition raises
         if numbers:  # it may need them as Python's
             return _exported(decomposition, inputs, attributes, (), opset, wide)
@@ -111,29 +111,25 @@ def _exported(
     return program.model, numbers
 
 
-def _names(signature: Signature, inputs: Specs) -> list[str]:
-    return [f"{item.name}_{index}" for index, item in enumerate(signature.parameters(len(inputs)))]
-
-
-def _wide(signature: Signature, inputs: Specs) -> TypeParameter | None:
+def _wide(decomposition: Decomposition, inputs: Inputs) -> TypeParameter | None:
     """Return the type parameter that the body is exported in float64 for; None if it would be mistaken for another."""
-    typed = [(item.type, spec) for item, spec in zip(signature.parameters(len(inputs)), inputs, strict=True) if spec]
-    wide = next((type for type, spec in typed if len(type.dtypes) > 1 and spec.dtype.name in _FLOATS), None)
-    others = {spec.dtype for type, spec in typed if type != wide}
-    others |= {dtype for item in signature.outputs if item.type != wide for dtype in item.type.dtypes}
+    typed = [(type, spec.dtype) for _, type, spec in inputs if spec is not None]
+    wide = next((type for type, dtype in typed if len(type.dtypes) > 1 and dtype.name in _FLOATS), None)
+    others = {dtype for type, dtype in typed if type != wide}
+    others |= {dtype for item in decomposition.signature.outputs if item.type != wide for dtype in item.type.dtypes}
     return None if np.dtype(np.float64) in others else wide
 
 
-def _examples(signature: Signature, inputs: Specs, wide: TypeParameter | None) -> list[torch.Tensor | None]:
+def _examples(inputs: Inputs, wide: TypeParameter | None) -> list[torch.Tensor | None]:
     """Return a tensor for each input, whose values nothing reads; sizes of the same name are the same."""
     sizes: dict[Dim, int] = {}
     made: list[torch.Tensor | None] = []
-    for item, spec in zip(signature.parameters(len(inputs)), inputs, strict=True):
+    for _, type, spec in inputs:
         if spec is None:
             made.append(None)
             continue
         shape = [dim if isinstance(dim, int) else sizes.setdefault(dim, 11 + 2 * len(sizes)) for dim in spec.shape]
-        made.append(torch.empty(shape, dtype=torch.float64 if item.type == wide else torch_dtype(spec.dtype)))
+        made.append(torch.empty(shape, dtype=torch.float64 if type == wide else torch_dtype(spec.dtype)))
     return made
 
 

@@ -34,14 +34,13 @@ def add_bodies(model: onnx_ir.Model, is_needed: Callable[[Op[..., Any]], bool]) 
     """
     made: dict[tuple[Any, ...], Any] = {}
     added: dict[core.Key, Any] = {}
-    lacking: set[str] = set()
     for node in all_nodes(model):
         op = core.find_op(node.domain, node.op_type, model.opset_imports.get(node.domain, 1))
         if op is None or not is_needed(op):
             continue
         name = op.signature.qualified_name
         if op.decomposition is None:
-            lacking.add(name)
+            warn(f"the model needs pyops for {name}, which has no decomposition to make a body of; register one")
             continue
         inputs = [spec_of(name, item, "export without bodies=True") for item in node.inputs]
         proto = onnx_ir.serde.serialize_node(node)
@@ -57,8 +56,3 @@ def add_bodies(model: onnx_ir.Model, is_needed: Callable[[Op[..., Any]], bool]) 
     for body in map(onnx_ir.serde.deserialize_function, added.values()):
         model.functions[body.identifier()] = body
         model.opset_imports.update(body.opset_imports | model.opset_imports)
-    if lacking:
-        warn(
-            f"the model needs pyops for {', '.join(sorted(lacking))}, which have no decomposition to make a body of; "
-            "register one with register_decomposition"
-        )

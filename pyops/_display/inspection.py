@@ -17,7 +17,7 @@ import numpy as np
 from .. import Op
 from .. import _core as core
 from .._support.builtin_operators import ONNX_DOMAIN, is_builtin, unknown_version
-from .._support.element_types import DType, describe, dtype_name, format_shape, from_onnx
+from .._support.element_types import describe, dtype_name, format_shape, from_onnx
 from .._support.text_tables import Displayable, Part
 from ..errors import DeclarationError, ModelError
 from .op_table import engine_name, format_kernel
@@ -269,29 +269,23 @@ def _runnable(loaded: core.Model, nodes: Sequence[onnx.NodeProto], op: core.AnyO
     node = next((item for item in nodes if not core.linked_attributes(item)), None)
     if parameter is None or node is None or importlib.util.find_spec("onnxruntime") is None:
         return ""
+    from onnx import ValueInfoProto, helper
+
     from .._filling.filling import fill
 
-    given = [(name, item.type) for name, item in zip(node.input, op.signature.parameters(len(node.input)), strict=True)]
+    assert loaded.proto is not None
+    given = dict(zip(node.input, op.signature.parameters(len(node.input)), strict=True))
+    outputs = [ValueInfoProto(name=name) for name in node.output]
+    own = {"functions": loaded.proto.functions, "opset_imports": loaded.proto.opset_import}
     found = []
     for dtype in parameter.dtypes:
-        types = {name: dtype if type == parameter else type.dtypes[0] for name, type in given if name}
-        missing = fill(core.load_model(_call_alone(loaded, node, types)), {}).nodes
-        lacking = ", ".join(dict.fromkeys(item.op_type for item in missing))
+        types = {name: dtype if item.type == parameter else item.type.dtypes[0] for name, item in given.items() if name}
+        codes = {name: helper.np_dtype_to_tensor_dtype(type) for name, type in types.items()}
+        inputs = [helper.make_tensor_value_info(name, code, None) for name, code in codes.items()]
+        model = helper.make_model(helper.make_graph([node], "call", inputs, outputs), **own)
+        lacking = ", ".join(dict.fromkeys(item.op_type for item in fill(core.load_model(model), {}).nodes))
         found.append(f"{dtype_name(dtype)} (no: {lacking})" if lacking else dtype_name(dtype))
     return f", in ONNX Runtime for {parameter.name} = {', '.join(found)}"
-
-
-def _call_alone(loaded: core.Model, node: onnx.NodeProto, types: Mapping[str, DType]) -> onnx.ModelProto:
-    """Return the model with one node alone, which calls one of its functions for inputs of these types."""
-    from onnx import ModelProto, ValueInfoProto, helper
-
-    model = ModelProto()
-    model.CopyFrom(loaded.proto)
-    named = {name: helper.np_dtype_to_tensor_dtype(dtype) for name, dtype in types.items()}
-    inputs = [helper.make_tensor_value_info(name, type, None) for name, type in named.items()]
-    outputs = [ValueInfoProto(name=name) for name in node.output]
-    model.graph.CopyFrom(helper.make_graph([node], "call", inputs, outputs))
-    return model
 
 
 def _missing(loaded: core.Model) -> tuple[MissingNode, ...]:

@@ -26,14 +26,14 @@ _SCALES = (2.0**-20, 2.0**-10, 2.0**6)
 @check_after("repeatable")
 def decomposition(case: Case) -> str:
     """Check that the kernel returns what the decomposition does, for other sizes, types, numbers and attributes too."""
-    compare_kernel(case, "for the sample's inputs", case.arrays, case.attributes, case.outputs)
+    compare(case, "for the sample's inputs", case.arrays, case.attributes, case.outputs)
     count = 1
     for what, arrays, attributes in _calls(case):
         outputs = case.vary(what, arrays, attributes).outputs
         if outputs is not None:
             count += 1
             with contextlib.suppress(Refusal):
-                compare_kernel(case, what, arrays, attributes, outputs)
+                compare(case, what, arrays, attributes, outputs)
     return f"{count} calls"
 
 
@@ -66,8 +66,7 @@ def _check_body(case: Case, what: str, arrays: Sequence[Any]) -> str:
             outputs = session.run(None, sample.feed)
     except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented as error:
         return f"{what} {format_error(error)}"
-    if problem := _problem(case, arrays, case.attributes, outputs):
-        raise AssertionError(f"{what} the body gives other outputs than the decomposition: {problem}")
+    compare(case, what, arrays, case.attributes, outputs, "the body")
     return ""
 
 
@@ -86,10 +85,15 @@ class Refusal(AssertionError):  # noqa: N818 - as NotRun
     """Raised where the decomposition does not take a call."""
 
 
-def compare_kernel(
-    case: Case, what: str, arrays: Sequence[Any], attributes: Mapping[str, Any], outputs: Sequence[Any]
+def compare(
+    case: Case,
+    what: str,
+    arrays: Sequence[Any],
+    attributes: Mapping[str, Any],
+    outputs: Sequence[Any],
+    computed_by: str = "the kernel",
 ) -> None:
-    """Raise an AssertionError unless the kernel's outputs are those of the decomposition, in float64 where that can be.
+    """Raise an AssertionError unless outputs are those of the decomposition, in float64 where that can be.
 
     They may differ by ten times what the decomposition itself rounds in the types of the inputs.
 
@@ -100,18 +104,16 @@ def compare_kernel(
     Refusal
         The decomposition does not take the call.
     """
-    if problem := _problem(case, arrays, attributes, outputs):
-        given = ", ".join(map(describe, arrays))
-        raise AssertionError(f"{what} ({given}) the kernel gives other outputs than {_declared(case).name}: {problem}")
-
-
-def _problem(case: Case, arrays: Sequence[Any], attributes: Mapping[str, Any], outputs: Sequence[Any]) -> str | None:
-    own = precise = _reference(case, arrays, attributes, False)
+    declared = _declared(case)
+    own = precise = _reference(declared, arrays, attributes, False)
     with contextlib.suppress(Refusal):  # it may not take float64
-        precise = _reference(case, arrays, attributes, True)
+        precise = _reference(declared, arrays, attributes, True)
     expected = [_expected(*items) for items in zip(outputs, own, precise, strict=False)]
     expected += own[len(outputs) :]
-    return first_difference(outputs, expected, case.names(len(expected)), case.rtol, case.atol)
+    problem = first_difference(outputs, expected, case.names(len(expected)), case.rtol, case.atol)
+    if problem is not None:
+        given = ", ".join(map(describe, arrays))
+        raise AssertionError(f"{what} ({given}) {computed_by} gives other outputs than {declared.name}: {problem}")
 
 
 def _expected(output: Any, own: Any, precise: Any) -> Any:
@@ -126,8 +128,9 @@ def _expected(output: Any, own: Any, precise: Any) -> Any:
         return np.where(is_close, actual, exact).astype(own.dtype)
 
 
-def _reference(case: Case, arrays: Sequence[Any], attributes: Mapping[str, Any], precise: bool) -> list[Any]:
-    declared = _declared(case)
+def _reference(
+    declared: Decomposition, arrays: Sequence[Any], attributes: Mapping[str, Any], precise: bool
+) -> list[Any]:
     try:
         with quiet(), where_available():
             return bodies.reference(declared, arrays, attributes, precise)

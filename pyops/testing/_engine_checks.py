@@ -10,7 +10,7 @@ from .._support.element_types import STRING, dtype_name, ort_code
 from ..errors import CompileError, DeviceError, MissingDependencyError, OutputError
 from . import _variations
 from ._case import IN_SESSIONS, Case, NotRun, Variation, check_after, format_error, quiet, where_available
-from ._decomposition_checks import Refusal, compare_kernel
+from ._decomposition_checks import Refusal, compare
 from ._sample import Sample
 
 if TYPE_CHECKING:
@@ -118,9 +118,8 @@ def _refusal(case: Case) -> Exception | None:
     except Exception as error:  # a kernel may reject its inputs with any exception
         return error
     case.validate_shapes(Variation("generated inputs", case.arrays, outputs))
-    if case.op.decomposition is not None:
-        with contextlib.suppress(Refusal, NotRun):
-            compare_kernel(case, "for generated inputs", case.arrays, case.attributes, outputs)
+    with contextlib.suppress(Refusal, NotRun):
+        compare(case, "for generated inputs", case.arrays, case.attributes, outputs)
     if outputs:
         model = case.sample.with_expected(*outputs).model()
         try:

@@ -46,8 +46,4 @@ def test_the_capture_imports_no_later_stage():
 
 
 def test_torchs_exporter_gets_captured_programs_in_one_place():
-    assert set(units().predecessors("exporters._pipeline")) == {
-        "exporters._decompositions",
-        "exporters._explain",
-        "exporters._export",
-    }
+    assert set(units().predecessors("exporters._pipeline")) == {"exporters._explain", "exporters._export"}
