@@ -17,7 +17,7 @@ from pyops.shapes import RuntimeDim, TensorSpec
 
 from ._lowering import translations
 from ._lowering.node_emission import emit, symbolic_message
-from ._torch.decomposition_calls import call_validated, decomposition_in_torch, gradients, with_tensors
+from ._torch.decomposition_calls import computed, decomposition_in_torch, gradients
 from ._torch.private.operators import call_instead, explain_mismatches, find_overload, forget_schema, overloads
 from ._torch.tensors import as_array, as_tensor, numpy_dtype, torch_dtype
 from ._torch.torch_schema import check_name, torch_schema
@@ -48,7 +48,7 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     Parameters
     ----------
     op : Op
-        An Op with a shape function, or with a decomposition in torch.
+        An Op with a shape function. A decomposition in torch is enough, unless the number of outputs is variable.
     name : str
         ``"ns::name"``, which becomes ``torch.ops.ns.name``.
 
@@ -86,10 +86,10 @@ def custom_op(op: Op[..., Any], name: str) -> CustomOpDef:
     check_name(name)
     signature = op.signature
     decomposition = decomposition_in_torch(op)
-    if op.shape_function is None and decomposition is None:
+    if op.shape_function is None and (decomposition is None or signature.outputs[-1].variadic):
         raise ExportError(
             f"{signature.qualified_name} has no shape function, without which torch cannot trace it; register one "
-            f"with @{op.__name__}.register_shape_inference before exporters.custom_op, or a decomposition in torch"
+            f"with @{op.__name__}.register_shape_inference before exporters.custom_op"
         )
     known = _registered[name][0] if name in _registered else op
     if (known.domain, known.name) != (op.domain, op.name):
@@ -178,7 +178,7 @@ def _run(
     signature, decomposition = op.signature, decomposition_in_torch(op)
     if device.type not in op.device_types and decomposition is not None:
         warn(f"{decomposition.name} computes tensors on {device}, for which the op has no kernel")
-        return call_validated(decomposition, tensors, with_tensors(signature.convert_attributes(attributes)))
+        return computed(decomposition, tensors, attributes)
     if device.type not in _DEVICE_TYPES:
         raise InputError(f"{signature.qualified_name} got tensors on {device}; move them to cpu or cuda with .to(...)")
     if device.type == "cuda":
@@ -222,7 +222,8 @@ def call_cuda_kernel(
             for tensor, stays in zip(tensors, stay, strict=True)
         ]
         arrays, values = core.split_arguments(signature, given, attributes)
-        buffers = _cuda_buffers(op, tensors, attributes, device) if signature.takes_out else []
+        is_sized = signature.takes_out and op.shape_function is not None
+        buffers = _cuda_buffers(op, tensors, attributes, device) if is_sized else []
         out = tuple(map(as_array, buffers))
 
         def with_out(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -263,8 +264,7 @@ def _fake(
     constants = {name: _constant(op.signature, name, value) for name, value in attributes.items()}
     decomposition = decomposition_in_torch(op)
     if op.shape_function is None and decomposition is not None:
-        results = call_validated(decomposition, tensors, with_tensors(op.signature.convert_attributes(constants)))
-        return [torch.empty(result.shape, dtype=result.dtype, device=device) for result in results]
+        return computed(decomposition, tensors, constants)
     sizes: dict[RuntimeDim, Any] = {}
     return [
         torch.empty([_size(dim, sizes) for dim in spec.shape], dtype=torch_dtype(spec.dtype), device=device)
@@ -282,8 +282,7 @@ def _backward(op: Op[..., Any], ctx: Any, *of_outputs: Any) -> tuple[Any, ...]:
     decomposition, signature = decomposition_in_torch(op), op.signature
     assert decomposition is not None
     flat = of_outputs[0] if signature.outputs[-1].variadic else of_outputs
-    attributes = with_tensors(signature.convert_attributes(ctx.attributes))
-    found = gradients(decomposition, ctx.saved_tensors, attributes, flat)
+    found = gradients(decomposition, ctx.saved_tensors, ctx.attributes, flat)
     singles = len(signature.inputs) - 1
     return (*found[:singles], found[singles:]) if signature.is_variadic else tuple(found)
 

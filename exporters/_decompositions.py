@@ -6,6 +6,7 @@ the first input that has one: it is exported in float64, and casts its constants
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -98,7 +99,8 @@ def _exported(
     call, args = _Call(decomposition, taken, attributes).eval(), tuple(tensor_leaves(taken))
     names = [*present, *numbers]
     try:
-        with torch.no_grad():
+        # Warnings about sizes that are specialized concern models of users.
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = export(
                 call, args, dynamic_shapes=(tuple(axes),), opset_version=opset, input_names=names, verify=False
             )

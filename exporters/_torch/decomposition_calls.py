@@ -45,7 +45,8 @@ def call_validated(decomposition: Decomposition, tensors: Tensors, attributes: M
     DeclarationError
         It returns other outputs than declared.
     """
-    outputs, signature = call(decomposition, tensors, attributes), decomposition.signature
+    signature = decomposition.signature
+    outputs = call(decomposition, tensors, attributes)
     if not signature.has_outputs(len(outputs)):
         raise DeclarationError(
             f"{decomposition.name} returns {len(outputs)} outputs; expected {len(signature.outputs)}"
@@ -61,18 +62,26 @@ def call_validated(decomposition: Decomposition, tensors: Tensors, attributes: M
     return outputs
 
 
+def computed(decomposition: Decomposition, tensors: Tensors, given: Mapping[str, Any]) -> list[torch.Tensor]:
+    """Return what the operator of an op returns, new contiguous tensors; the other attributes have their defaults."""
+    attributes = with_tensors(decomposition.signature.convert_attributes(given))
+    outputs = call_validated(decomposition, tensors, attributes)
+    return [output.clone(memory_format=torch.contiguous_format) for output in outputs]
+
+
 def gradients(
-    decomposition: Decomposition, tensors: Tensors, attributes: Mapping[str, Any], of_outputs: Tensors
+    decomposition: Decomposition, tensors: Tensors, given: Mapping[str, Any], of_outputs: Tensors
 ) -> list[torch.Tensor | None]:
     """Return the gradient of each input for gradients of the outputs, by computing the decomposition again."""
     inputs = [None if tensor is None else tensor.detach() for tensor in tensors]
     wanted = [tensor.requires_grad_() for tensor in inputs if tensor is not None and tensor.is_floating_point()]
+    attributes = with_tensors(decomposition.signature.convert_attributes(given))
     with torch.enable_grad():
         outputs = call(decomposition, inputs, attributes)
     pairs = zip(outputs, of_outputs, strict=True)
     used = [(output, gradient) for output, gradient in pairs if output.requires_grad and gradient is not None]
     if not used:
         return [None] * len(inputs)
-    results, given = zip(*used, strict=True)
-    found = iter(torch.autograd.grad(results, wanted, given, allow_unused=True))
+    results, of_results = zip(*used, strict=True)
+    found = iter(torch.autograd.grad(results, wanted, of_results, allow_unused=True))
     return [next(found) if tensor is not None and tensor.requires_grad else None for tensor in inputs]

@@ -237,6 +237,32 @@ def test_a_model_has_one_body_of_an_op():
         exporters.export(Model().eval(), (torch.ones(3, 3),), bodies=True, verify=False)
 
 
+class Rows(torch.nn.Module):
+    def __init__(self, torch_op) -> None:
+        super().__init__()
+        self.torch_op = torch_op
+
+    def forward(self, x):
+        return self.torch_op(x)[1] + 1
+
+
+def test_an_op_with_a_variable_number_of_outputs_needs_a_shape_function_to_be_exported():
+    @pyops.onnx_op("bodies::Rows")
+    def rows(x: NDArray[Float]) -> tuple[NDArray[Float], ...]:
+        return tuple(row + 7 for row in x)
+
+    rows.register_decomposition(lambda x: tuple(x))
+    with pytest.raises(exporters.ExportError, match="Rows has no shape function"):
+        exporters.custom_op(rows, "bodies::rows")
+    rows.register_shape_inference(lambda x: (x.like(shape=x.shape[1:]),) * x.shape[0])
+    x = torch.arange(6.0).reshape(3, 2)
+    model = Rows(exporters.custom_op(rows, "bodies::rows")).eval()
+    proto = exporters.export(model, (x,), bodies=True, verify=False).model_proto
+    assert pyops.InferenceSession(proto).run(None, {"x": x.numpy()})[0].tolist() == [10, 11]
+    plain = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert plain.run(None, {"x": x.numpy()})[0].tolist() == [3, 4]
+
+
 def test_an_op_without_a_decomposition_is_named():
     @pyops.onnx_op("bodies::Bare")
     def bare(x: NDArray[np.float32]) -> NDArray[np.float32]:
