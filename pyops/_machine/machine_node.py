@@ -25,7 +25,7 @@ from ..errors import EngineError
 from . import memory_layout as layout
 from .compiled.compiled_kernel import CompiledKernel
 from .compiled.specialization import specialize
-from .direct import direct_call, loaded_code
+from .direct import array_memory, direct_call, loaded_code
 from .memory_layout import address_of, words
 
 # The bases of the arrays that plain kernels get, which mark them as borrowed, and as read-only or writeable.
@@ -115,7 +115,7 @@ class MachineNode:
             *(0, 0, hosted.python, addressof(python.revision), *map(api.address, _FUNCTIONS), 0),
             *map(id, (np.ndarray, None, *_BASES)),
             *numbers,
-            *(node.output_count, node.signature.returns_tuple, flags, address_of(_PLAIN_RUNNING)),
+            *(node.output_count, node.signature.returns_tuple, flags, address_of(_PLAIN_RUNNING), 0, 0, 0),
             *itertools.chain(*items),
         )
         self.address = address_of(self._state)
@@ -127,6 +127,11 @@ class MachineNode:
             and not loaded_code.problem()
             and all(dtype is None or is_viewable(dtype) for dtype in dtypes)
         )
+        if self._is_direct:
+            memory = loaded_code.memory_of_arrays()
+            self._lives = memory.node_begins()
+            if memory.words[array_memory.LIMIT]:
+                self._state[layout.MEMORY], self._state[layout.OWN_MEMORY] = id(memory.handler), memory.own
         # Set once a binding is in place.
         self._revision: int | None = None
         self._bind(python.revision.value, self.op.kernels["cpu"], self.op.shape_function)

@@ -28,7 +28,9 @@ INPUTS, OUTPUTS, ATTRIBUTES = range(15, 18)  # their numbers
 USED, IS_TUPLE = 18, 19  # the number of outputs that the node has; whether the kernel returns a tuple
 FLAGS = 20  # the NumPy flags that an array which a plain kernel returns must have
 PLAIN_RUNNING_AT = 21  # the address of the number of running calls of plain kernels, of all nodes
-ITEMS = 22  # two words each: inputs, outputs, attributes
+MEMORY, OWN_MEMORY = 22, 23  # handlers of NumPy's data memory: the one while a kernel runs, or 0, and NumPy's own
+IS_LARGE = 24  # whether the node has had an array large enough for MEMORY to be worth its while
+ITEMS = 25  # two words each: inputs, outputs, attributes
 CODE = ITEM_SIZE = 0  # of an input, whose element type is 0 where it is absent; of an output
 DTYPE = 1
 ATTRIBUTE, IS_LIST = 0, 1

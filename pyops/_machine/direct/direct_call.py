@@ -31,6 +31,7 @@ _LONGEST = 2**62
 _MINUS_ONE = -1
 _FAILED = -1
 _LARGE = 2**16  # from this number of bytes on, copying lets other threads run
+_MANY = 2**14  # elements of an array in memory of `array_memory`
 
 
 def compute(node: int, context: int) -> int:
@@ -157,15 +158,9 @@ def _call_plain(node: int, context: int, tensors: int, key: int, size: int) -> i
         _release(arrays, array_count)
         status = layout.MISMATCH
     else:
-        store(load(running) + 1, running)
-        names = load(binding, layout.NAMES)
-        result = c.PyObject_Vectorcall(load(binding, layout.KERNEL), arguments, inputs | _OFFSET, names)
-        store(load(running) - 1, running)
-        outcome = layout.RETURNED
-        if result == 0:
-            outcome = layout.RAISED
-            result = _raised()
-        elif _copy_outputs(node, context, shapes, gives * buffers, result):
+        result = _call_kernel(node, binding, arguments, words)
+        outcome = load(words, layout.OUTCOME)
+        if outcome == layout.RETURNED and _copy_outputs(node, context, shapes, gives * buffers, result):
             outcome = layout.DELIVERED
             c.Py_DecRef(result)
             result = load(node, layout.NONE)
@@ -180,6 +175,50 @@ def _call_plain(node: int, context: int, tensors: int, key: int, size: int) -> i
             status = _resume_in_python(node, words)
     c.Py_DecRef(owner)
     return status
+
+
+def _call_kernel(node: int, binding: int, arguments: int, words: int) -> int:
+    """Call a plain kernel; return what it returned or raised, and write which of them it is to `words`."""
+    running = load(node, layout.PLAIN_RUNNING_AT)
+    own = 0
+    if load(node, layout.IS_LARGE):
+        own = _replace_memory(node)
+    store(load(running) + 1, running)
+    names = load(binding, layout.NAMES)
+    given = load(node, layout.INPUTS) | _OFFSET
+    result = c.PyObject_Vectorcall(load(binding, layout.KERNEL), arguments, given, names)
+    store(load(running) - 1, running)
+    store(layout.RETURNED, words, layout.OUTCOME)
+    if result == 0:
+        store(layout.RAISED, words, layout.OUTCOME)
+        result = _raised()
+    if own:
+        _restore_memory(node, own)
+    return result
+
+
+def _replace_memory(node: int) -> int:
+    """Let NumPy allocate by our handler; return its own, or 0 if it uses another one already, which stays."""
+    old = c.PyDataMem_SetHandler(load(node, layout.MEMORY))
+    if old == 0:
+        c.PyErr_Clear()
+    elif old != load(node, layout.OWN_MEMORY):
+        c.Py_DecRef(c.PyDataMem_SetHandler(old))
+        c.Py_DecRef(old)
+        old = 0
+    return old
+
+
+def _restore_memory(node: int, own: int) -> int:
+    """Let NumPy allocate by its own handler again, unless the kernel has set another one."""
+    old = c.PyDataMem_SetHandler(own)
+    if old == 0:
+        c.PyErr_Clear()
+    elif old != load(node, layout.MEMORY):
+        c.Py_DecRef(c.PyDataMem_SetHandler(old))
+    c.Py_DecRef(old)
+    c.Py_DecRef(own)
+    return 0
 
 
 def slot_of(key: int, size: int) -> int:
@@ -227,6 +266,8 @@ def _prepare(node: int, tensor: int, arrays: int, arguments: int) -> int:
             rank = load(tensor, layout.RANK)
             dims = load(tensor, layout.DIMS)
             data = load(tensor, layout.DATA)
+            if _elements(rank, dims) > _MANY - 1:
+                store(load(node, layout.MEMORY), node, layout.IS_LARGE)
             given = _array(node, load(item, layout.DTYPE), rank, dims, data, _BORROWED, layout.READ_ONLY)
             if given == 0:
                 return 0
@@ -331,12 +372,20 @@ def _copy_outputs(node: int, context: int, shapes: int, buffers: int, result: in
         data = _allocate(node, context, i, rank, dims)
         if data == _FAILED:
             return 0
+        size = _elements(rank, dims)
+        if size > _MANY - 1:
+            store(load(node, layout.MEMORY), node, layout.IS_LARGE)
         if data != 0:
-            size = load(item + 16 * i, layout.ITEM_SIZE)
-            for axis in range(rank):
-                size = size * load(dims, axis)
-            _copy(data, load(value, ARRAY_DATA), size)
+            _copy(data, load(value, ARRAY_DATA), size * load(item + 16 * i, layout.ITEM_SIZE))
     return 1
+
+
+def _elements(rank: int, dims: int) -> int:
+    """Return the number of elements of an array."""
+    count = 1
+    for axis in range(rank):
+        count = count * load(dims, axis)
+    return count
 
 
 def _output(node: int, result: int, index: int) -> int:

@@ -2,14 +2,16 @@
 
 Every value is a 64-bit word. A function consists of assignments to names, ``if``, ``for i in range(n)``, ``return`` and
 calls; arithmetic is unsigned and wraps around. A function may call other such functions, those below, and C functions,
-which are attributes of `c`.
+which are attributes of `c`. All functions of a module are such functions; its classes are ordinary Python.
 """
 
 from __future__ import annotations
 
 import ast
+import ctypes
 import hashlib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
@@ -44,7 +46,17 @@ def store(value: int, address: int, index: int = 0) -> int:
 
 
 def add(value: int, address: int, index: int = 0) -> int:
-    """Add `value` to the word at `index` from `address` on, which other threads may also do."""
+    """Add `value` to the word at `index` from `address` on, and return what was there, in one step."""
+    raise NotImplementedError("for compiled code")
+
+
+def exchange(value: int, address: int, index: int = 0) -> int:
+    """Write `value` to the word at `index` from `address` on, and return what was there, in one step."""
+    raise NotImplementedError("for compiled code")
+
+
+def replace(old: int, value: int, address: int, index: int = 0) -> int:
+    """Write `value` to the word at `index` from `address` on if `old` is there, in one step; return whether it was."""
     raise NotImplementedError("for compiled code")
 
 
@@ -215,6 +227,12 @@ class _Translator:
                 return value
             case "add", [value, address, *index]:
                 return self._new(f"atomicrmw add ptr {self._at(address, *index)}, i64 {value} seq_cst")
+            case "exchange", [value, address, *index]:
+                return self._new(f"atomicrmw xchg ptr {self._at(address, *index)}, i64 {value} seq_cst")
+            case "replace", [old, value, address, *index]:
+                place = self._at(address, *index)
+                pair = self._new(f"cmpxchg ptr {place}, i64 {old}, i64 {value} seq_cst seq_cst")
+                return self._new(f"zext i1 {self._new(f'extractvalue {{ i64, i1 }} {pair}, 1')} to i64")
             case "call", [function, *arguments]:
                 return self._call(self._at(function), arguments)
         return self._call(f"@{name}", values)
@@ -231,20 +249,21 @@ def _signed(word: int) -> str:
     return str((word + 2**63) % 2**64 - 2**63)
 
 
-def _translate(module: ModuleType) -> tuple[str, list[str]]:
-    """Return a module's functions in LLVM's assembly language, and the names of the C functions that they call."""
+def _translate(modules: Sequence[ModuleType]) -> tuple[str, list[str]]:
+    """Return the modules' functions in LLVM's assembly language, and the names of the C functions that they call."""
     called: dict[str, int] = {}
-    functions = [item for item in ast.parse(inspect.getsource(module)).body if isinstance(item, ast.FunctionDef)]
-    defined = [_Translator(function, vars(module), called).text for function in functions]
+    defined = [
+        _Translator(item, vars(module), called).text
+        for module in modules
+        for item in ast.parse(inspect.getsource(module)).body
+        if isinstance(item, ast.FunctionDef)
+    ]
     declared = [f"declare i64 @{name}({', '.join(['i64'] * count)})" for name, count in called.items()]
     return "\n".join([*declared, *defined]), list(called)
 
 
-_kept: list[Any] = []
-
-
-def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> dict[str, int]:
-    """Compile a module's functions, or load their code from disk; return the address of each.
+def compile_modules(modules: Sequence[ModuleType], c_function: Callable[[str], int]) -> dict[str, int]:
+    """Compile the functions of modules, or load their code from disk; return the address of each.
 
     The code is never freed. Functions whose names begin with an underscore have no address.
 
@@ -258,12 +277,12 @@ def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> dict
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    text, called = _translate(module)
+    text, called = _translate(modules)
     for name in called:
         llvm.add_symbol(name, c_function(name))
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     key = hashlib.sha256(f"{llvmlite.__version__} {machine.triple} {text}".encode()).hexdigest()
-    name = f"{module.__name__}-{key}.o"
+    name = f"{modules[-1].__name__}-{key}.o"
     code = read_code(name)
     if code is None:
         parsed = llvm.parse_assembly(text)
@@ -274,7 +293,6 @@ def compile_module(module: ModuleType, c_function: Callable[[str], int]) -> dict
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    _kept.append(engine)
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))  # arrays may live longer than modules
     # All of them now: llvmlite has a lock, which is lost where another thread sets an exception at the wrong instant.
-    functions = (name for name, item in vars(module).items() if getattr(item, "__module__", "") == module.__name__)
-    return {name: engine.get_function_address(name) for name in functions if not name.startswith("_")}
+    return {name: engine.get_function_address(name) for name in re.findall(r"define i64 @(\w+)", text)}

@@ -1,4 +1,4 @@
-"""The machine code of `direct_call` in this process, or why there is none."""
+"""The machine code of direct calls in this process, or why there is none."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ import numpy as np
 
 from ..._core import signals_deferred
 from ...errors import EngineError
-from . import direct_call, llvm_code
+from . import array_memory, direct_call, llvm_code
 
 _VARIABLE = "PYOPS_DIRECT_CALLS"
 _PYTHONS = (3, 11), (3, 14)
 """The oldest and the newest Python whose objects this code is known to read correctly."""
 
 # Functions of NumPy's C API, by their number there.
-_NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282}
+_NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282, "PyDataMem_SetHandler": 304}
+_OWN_HANDLER = 306
+
+MODULES = array_memory, direct_call
+"""The modules whose functions are machine code."""
 
 
 def problem() -> str:
@@ -56,13 +60,19 @@ def _problem() -> str:
 
 
 def address_of(name: str) -> int:
-    """Return the address of a function of `direct_call`, where there is no `problem`."""
+    """Return the address of a function of `MODULES`, where there is no `problem`."""
     return _code()[name]
 
 
 @functools.cache
+def memory_of_arrays() -> array_memory.ArrayMemory:
+    """Return the handler that NumPy allocates by while kernels run, where there is no `problem`."""
+    return array_memory.ArrayMemory(_code(), c_int64.from_address(_numpy_table()[_OWN_HANDLER]).value)
+
+
+@functools.cache
 def _code() -> dict[str, int]:
-    return llvm_code.compile_module(direct_call, _c_function)
+    return llvm_code.compile_modules(MODULES, _c_function)
 
 
 def _c_function(name: str) -> int:
@@ -78,7 +88,7 @@ def _numpy_table() -> Any:
     numpy_core: Any = importlib.import_module("numpy._core._multiarray_umath")
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = c_void_p, (py_object, c_void_p)
-    return (c_int64 * (max(_NUMPY_FUNCTIONS.values()) + 1)).from_address(get(numpy_core._ARRAY_API, None))
+    return (c_int64 * (_OWN_HANDLER + 1)).from_address(get(numpy_core._ARRAY_API, None))
 
 
 def _is_known_layout() -> bool:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from pyops._machine.direct import direct_call
+from pyops._machine.direct import loaded_code
 
 llvm = pytest.importorskip("llvmlite.binding")
 llvm_code = pytest.importorskip("pyops._machine.direct.llvm_code")
@@ -21,7 +21,7 @@ MOST_IN_REGISTERS = 8  # arguments of a function on AArch64; macOS packs further
 def test_it_calls_only_what_is_there_and_needs_no_stack_probe(triple: str) -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    text, called = llvm_code._translate(direct_call)
+    text, called = llvm_code._translate(loaded_code.MODULES)
     machine = llvm.Target.from_triple(triple).create_target_machine(jit=True)
     parsed = llvm.parse_assembly(text)
     passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
@@ -35,7 +35,7 @@ def test_it_calls_only_what_is_there_and_needs_no_stack_probe(triple: str) -> No
 
 
 def test_its_functions_take_their_arguments_in_registers_and_none_is_variadic() -> None:
-    text, called = llvm_code._translate(direct_call)
+    text, called = llvm_code._translate(loaded_code.MODULES)
     declared = dict(re.findall(r"^declare i64 @(\w+)\((.*)\)$", text, re.MULTILINE))
     assert declared.keys() == set(called)
     assert "..." not in text
