@@ -23,7 +23,7 @@ from .._core import are_plugins_enabled, waiting_plugins
 from .._machine.libraries.build_report import read_library
 from .._support.progress import progress
 from .._support.system import described
-from .._support.tested_releases import OLDEST, TESTED, how_tested, is_older, is_tested, tested
+from .._support.tested_releases import EXCHANGE, OLDEST, TESTED, how_tested, is_older, is_tested, tested
 from ..errors import PluginError
 from . import output
 from .output import Answer, answering
@@ -130,6 +130,10 @@ PROBES = {
     "onnxruntime": "import json, onnxruntime as o; print(json.dumps([o.__version__, o.get_available_providers()]))",
     "native": f"ENGINE, PROVIDERS = 'native', ['CPUExecutionProvider']\n{_RUN_OP}",
     "direct": "import json; from pyops._machine.direct.loaded_code import problem; print(json.dumps(problem()))",
+    "exchange": (
+        "import json; from pyops._core.runtime.native.op_registration import ort_api; "
+        "from pyops._machine.direct.loaded_code import exchange_problem; print(json.dumps(exchange_problem(ort_api())))"
+    ),
     "extensions": f"ENGINE, PROVIDERS = 'extensions', ['CPUExecutionProvider']\n{_RUN_OP}",
     "cuda": f"ENGINE, PROVIDERS = 'native', ['CUDAExecutionProvider', 'CPUExecutionProvider']\n{_RUN_OP}",
     "numba": "import json, numba; f = numba.njit(lambda x: x + 1); assert f(1) == 2; print(json.dumps('compiles'))",
@@ -236,7 +240,14 @@ def diagnose(machine: Machine) -> list[Finding]:
     without_native = State.WARNING if extensions and not extensions.failure else State.BROKEN
     found.append(_of_probe("engine native", probes["native"], without_native))
     if not probes["native"].failure:
-        found.append(_direct_calls(probes["direct"]))
+        of_calls = "machine code calls plain kernels", "Python calls plain kernels"
+        found.append(_of_machine_code("direct calls", probes["direct"], *of_calls, "PYOPS_DIRECT_CALLS"))
+        tested_with = "; ".join(f"{name} {', '.join(releases)}" for name, releases in EXCHANGE.items())
+        of_results = (
+            f"ONNX Runtime takes over what plain kernels return; tested with {tested_with}",
+            f"what plain kernels return is copied; this is needless with {tested_with}",
+        )
+        found.append(_of_machine_code("exchange", probes["exchange"], *of_results, "PYOPS_EXCHANGE"))
     fix = "pip install --force-reinstall onnxruntime-extensions"
     absent = "onnxruntime-extensions is not installed; the native engine does not need it"
     found.append(_of_probe("engine extensions", extensions, State.WARNING, fix, absent=absent))
@@ -266,11 +277,11 @@ def _of_probe(what: str, result: Probe | None, bad: State, fix: str = "", good: 
     return Finding(what, State.OK, good or str(result.answer))
 
 
-def _direct_calls(result: Probe) -> Finding:
+def _of_machine_code(what: str, result: Probe, good: str, instead: str, variable: str) -> Finding:
+    """Return the finding for what machine code does where it can; the probe's answer is why it cannot here."""
     if result.answer:
-        return Finding("direct calls", State.ABSENT, f"Python calls plain kernels: {result.answer}")
-    fix = "set PYOPS_DIRECT_CALLS=0"
-    return _of_probe("direct calls", result, State.BROKEN, fix, "machine code calls plain kernels")
+        return Finding(what, State.ABSENT, f"{instead}: {result.answer}")
+    return _of_probe(what, result, State.BROKEN, f"set {variable}=0", good)
 
 
 def _onnxruntime(machine: Machine) -> Iterator[Finding]:

@@ -25,7 +25,8 @@ from ..errors import EngineError
 from . import memory_layout as layout
 from .compiled.compiled_kernel import CompiledKernel
 from .compiled.specialization import specialize
-from .direct import array_memory, direct_call, loaded_code
+from .direct import array_memory, loaded_code, numpy_arrays
+from .direct.exchange import Exchange
 from .memory_layout import address_of, words
 
 # The bases of the arrays that plain kernels get, which mark them as borrowed, and as read-only or writeable.
@@ -104,18 +105,18 @@ class MachineNode:
         self._bindings: list[_Binding] = []
         node, attributes = python.info, python.attributes
         items = [(ort_code(dtype), id(dtype)) for dtype in node.input_dtypes]
-        items += [(dtype.itemsize, id(dtype)) for dtype in node.output_dtypes]
+        items += [(dtype.itemsize | ort_code(dtype) << layout.CODE_SHIFT, id(dtype)) for dtype in node.output_dtypes]
         items += [(id(value), name in python.lists) for name, value in attributes.items()]
         # Results must not lie in memory that the outputs before them are written to.
-        flags = direct_call.C_CONTIGUOUS | direct_call.ALIGNED
+        flags = numpy_arrays.C_CONTIGUOUS | numpy_arrays.ALIGNED
         if node.signature.may_inplace and len(node.output_dtypes) > 1:
-            flags |= direct_call.OWNS_DATA
+            flags |= numpy_arrays.OWNS_DATA
         numbers = len(node.input_dtypes), len(node.output_dtypes), len(attributes)
         self._state = words(
             *(0, 0, hosted.python, addressof(python.revision), *map(api.address, _FUNCTIONS), 0),
             *map(id, (np.ndarray, None, *_BASES)),
             *numbers,
-            *(node.output_count, node.signature.returns_tuple, flags, address_of(_PLAIN_RUNNING), 0, 0, 0),
+            *(node.output_count, node.signature.returns_tuple, flags, address_of(_PLAIN_RUNNING), 0, 0, 0, 0),
             *itertools.chain(*items),
         )
         self.address = address_of(self._state)
@@ -130,7 +131,8 @@ class MachineNode:
         if self._is_direct:
             memory = loaded_code.memory_of_arrays()
             self._lives = memory.node_begins()
-            if memory.words[array_memory.LIMIT]:
+            self._state[layout.EXCHANGE] = loaded_code.exchange_in(api)
+            if memory.words[array_memory.LIMIT] or self._state[layout.EXCHANGE]:
                 self._state[layout.MEMORY], self._state[layout.OWN_MEMORY] = id(memory.handler), memory.own
         # Set once a binding is in place.
         self._revision: int | None = None
@@ -218,6 +220,9 @@ class MachineNode:
         sizes = [size for shape in shapes for size in shape if size is not None or gives_buffers]
         is_complete = len(shapes) == len(self._python.info.output_dtypes)
         return is_complete and all(size is not None and 0 <= size < 2**62 for size in sizes)
+
+
+pin = Exchange.pin
 
 
 def node_maker(op: AnyOp) -> tuple[Callable[..., Any], int] | None:

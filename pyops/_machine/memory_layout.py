@@ -30,8 +30,10 @@ FLAGS = 20  # the NumPy flags that an array which a plain kernel returns must ha
 PLAIN_RUNNING_AT = 21  # the address of the number of running calls of plain kernels, of all nodes
 MEMORY, OWN_MEMORY = 22, 23  # handlers of NumPy's data memory: the one while a kernel runs, or 0, and NumPy's own
 IS_LARGE = 24  # whether the node has had an array large enough for MEMORY to be worth its while
-ITEMS = 25  # two words each: inputs, outputs, attributes
-CODE = ITEM_SIZE = 0  # of an input, whose element type is 0 where it is absent; of an output
+EXCHANGE = 25  # the words of the exchange; 0 where results are copied
+ITEMS = 26  # two words each: inputs, outputs, attributes
+CODE = ITEM_SIZE = 0  # of an input, whose element type is 0 where it is absent; of an output, with its element type
+CODE_SHIFT = 32  # in the upper half
 DTYPE = 1
 ATTRIBUTE, IS_LIST = 0, 1
 PLAIN, COMPILED = 1, 2

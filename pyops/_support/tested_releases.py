@@ -10,6 +10,13 @@ TESTED = {"onnxruntime": ("1.27", "1.32"), "torch": ("2.13", "2.15")}
 OLDEST = TESTED["onnxruntime"][0]
 """Oldest supported ONNX Runtime."""
 
+EXCHANGE = {
+    "onnxruntime": ("1.27.0", "1.28.0", "1.29.0", "1.30.0", "1.31.0", "1.31.1", "1.32.0"),
+    "Python": ("3.11", "3.12", "3.13", "3.14"),
+    "the system": ("linux-x86-64",),
+}
+"""What the exchange was tested with, which takes place nowhere else (`pyops/_machine/direct/exchange.py`)."""
+
 
 class System(NamedTuple):
     """A system and a Python, the engines tested there, how, and on which day."""

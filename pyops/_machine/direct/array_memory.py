@@ -32,7 +32,7 @@ CONTEXT, MALLOC, CALLOC, REALLOC, FREE = range(16, 21)
 OWN, NODES, NODE_ENDED, IDLE, LIMIT, TURN, FIRST_SLOT = range(21, 28)
 _WORDS = FIRST_SLOT + SLOTS
 
-_BLOCK, _CAPACITY, _HEAD = -16, -8, 16  # before the data, in bytes
+BLOCK, CAPACITY, _HEAD = -16, -8, 16  # before the data, in bytes
 _LARGE_HEAD = _HEAD + 64
 _ALIGNED = -64
 
@@ -48,8 +48,8 @@ def allocate(memory: int, size: int) -> int:
         if block == 0:
             return 0
         data = (block + _LARGE_HEAD) & _ALIGNED
-        store(block, data + _BLOCK)
-        store(size, data + _CAPACITY)
+        store(block, data + BLOCK)
+        store(size, data + CAPACITY)
     return data
 
 
@@ -65,12 +65,12 @@ def reallocate(memory: int, data: int, size: int) -> int:
     if data == 0:
         return allocate(memory, size)
     own = load(memory, OWN)
-    if load(data + _BLOCK) == 0:
+    if load(data + BLOCK) == 0:
         return _small(call(load(own, REALLOC), load(own, CONTEXT), data - _HEAD, size + _HEAD), size)
     moved = allocate(memory, size)
     if moved != 0:
-        if size > load(data + _CAPACITY):
-            size = load(data + _CAPACITY)
+        if size > load(data + CAPACITY):
+            size = load(data + CAPACITY)
         c.memmove(moved, data, size)
         release(memory, data, 0)
     return moved
@@ -90,8 +90,8 @@ def release(memory: int, data: int, size: int) -> int:
     if data == 0:
         return 0
     own = load(memory, OWN)
-    capacity = load(data + _CAPACITY)
-    if load(data + _BLOCK) == 0:
+    capacity = load(data + CAPACITY)
+    if load(data + BLOCK) == 0:
         return call(load(own, FREE), load(own, CONTEXT), data - _HEAD, capacity + _HEAD)
     if load(memory, NODES) == 0 or capacity > load(memory, LIMIT):
         return _free(memory, data)
@@ -120,8 +120,8 @@ def _kept(memory: int, size: int) -> int:
         if load(memory, FIRST_SLOT + i) != 0:
             data = exchange(0, memory, FIRST_SLOT + i)
             if data != 0:
-                if fits(load(data + _CAPACITY), size):
-                    add(0 - load(data + _CAPACITY), memory, IDLE)
+                if fits(load(data + CAPACITY), size):
+                    add(0 - load(data + CAPACITY), memory, IDLE)
                     return data
                 _put(memory, i, data)
     return 0
@@ -131,14 +131,14 @@ def _put(memory: int, slot: int, data: int) -> int:
     """Put memory into a slot, or nothing, and free what was there."""
     old = exchange(data, memory, FIRST_SLOT + slot)
     if old != 0:
-        add(0 - load(old + _CAPACITY), memory, IDLE)
+        add(0 - load(old + CAPACITY), memory, IDLE)
         _free(memory, old)
     return 0
 
 
 def _free(memory: int, data: int) -> int:
     own = load(memory, OWN)
-    return call(load(own, FREE), load(own, CONTEXT), load(data + _BLOCK), load(data + _CAPACITY) + _LARGE_HEAD)
+    return call(load(own, FREE), load(own, CONTEXT), load(data + BLOCK), load(data + CAPACITY) + _LARGE_HEAD)
 
 
 def free_kept(memory: int) -> int:

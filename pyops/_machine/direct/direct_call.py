@@ -12,7 +12,21 @@ holds the interpreter's lock, or has counted its call as running, it stays valid
 from __future__ import annotations
 
 from .. import memory_layout as layout
+from .exchange import owner_of, take
 from .llvm_code import add, c, call, load, load_int, scratch, store
+from .numpy_arrays import (
+    ALIGNED,
+    ARRAY_DATA,
+    ARRAY_DIMS,
+    ARRAY_DTYPE,
+    ARRAY_FLAGS,
+    ARRAY_RANK,
+    C_CONTIGUOUS,
+    MAY_WRITE,
+    OBJECT_TYPE,
+    elements,
+    is_alone,
+)
 
 # How many calls of plain kernels may run at once. A kernel that runs its own session, with only two Python frames each
 # time, would otherwise exhaust the stack before it reaches the recursion limit.
@@ -20,11 +34,9 @@ MOST_RUNNING = 64
 _MOST_ATTEMPTS = 8
 _INPUT_WORDS = layout.TENSOR_WORDS * layout.MOST_INPUTS
 
-# The words of NumPy's arrays, after the reference count.
-OBJECT_TYPE, ARRAY_DATA, ARRAY_RANK, ARRAY_DIMS, ARRAY_DTYPE, ARRAY_FLAGS = 1, 2, 3, 4, 7, 8
-C_CONTIGUOUS, OWNS_DATA, ALIGNED, MAY_WRITE = 0x1, 0x4, 0x100, 0x400
 _BORROWED = C_CONTIGUOUS | ALIGNED
 _OFFSET = 2**63  # PY_VECTORCALL_ARGUMENTS_OFFSET
+_OUTPUT_WORDS = 2 * layout.MOST_OUTPUTS  # of each its value, and the address of its memory
 _ARGUMENTS = 2 + layout.MOST_INPUTS + layout.MOST_ATTRIBUTES
 _ARRAYS = layout.MOST_INPUTS + 2 * layout.MOST_OUTPUTS  # the last words are the addresses of the buffers
 _LONGEST = 2**62
@@ -266,7 +278,7 @@ def _prepare(node: int, tensor: int, arrays: int, arguments: int) -> int:
             rank = load(tensor, layout.RANK)
             dims = load(tensor, layout.DIMS)
             data = load(tensor, layout.DATA)
-            if _elements(rank, dims) > _MANY - 1:
+            if elements(rank, dims) > _MANY - 1:
                 store(load(node, layout.MEMORY), node, layout.IS_LARGE)
             given = _array(node, load(item, layout.DTYPE), rank, dims, data, _BORROWED, layout.READ_ONLY)
             if given == 0:
@@ -306,13 +318,13 @@ def _allocate_outputs(node: int, context: int, shapes: int, buffers: int, out: i
     """Allocate the outputs, and write the kernel's argument `out`; return whether that succeeded."""
     item = node + 8 * layout.ITEMS + 16 * load(node, layout.INPUTS)
     count = load(node, layout.OUTPUTS)
+    output = scratch(2)
     for i in range(count):
         rank = load(shapes)
-        data = 0  # of an output that the model does not use
-        if i < load(node, layout.USED):
-            data = _allocate(node, context, i, rank, shapes + 8)
-        if data == _FAILED:
+        store(0, output, 1)  # of an output that the model does not use
+        if i < load(node, layout.USED) and not _allocate(node, context, i, rank, shapes + 8, output):
             return 0
+        data = load(output, 1)
         buffer = _array(node, load(item, layout.DTYPE), rank, shapes + 8, data, _BORROWED | MAY_WRITE, layout.WRITEABLE)
         if buffer == 0:
             return 0
@@ -334,17 +346,15 @@ def _allocate_outputs(node: int, context: int, shapes: int, buffers: int, out: i
     return 1
 
 
-def _allocate(node: int, context: int, index: int, rank: int, dims: int) -> int:
-    """Return the address of an output's memory; 0 if it has none."""
-    cells = scratch(2)
-    store(0, cells)
-    if _failed(node, call(load(node, layout.GET_OUTPUT), context, index, dims, rank, cells)):
-        return _FAILED
-    if load(cells) == 0:
+def _allocate(node: int, context: int, index: int, rank: int, dims: int, output: int) -> int:
+    """Write an output's value and the address of its memory, or zeros if it has none; return whether that succeeded."""
+    store(0, output)
+    store(0, output, 1)
+    if _failed(node, call(load(node, layout.GET_OUTPUT), context, index, dims, rank, output)):
         return 0
-    if _failed(node, call(load(node, layout.GET_DATA), load(cells), cells + 8)):
-        return _FAILED
-    return load(cells, 1)
+    if load(output) != 0 and _failed(node, call(load(node, layout.GET_DATA), load(output), output + 8)):
+        return 0
+    return 1
 
 
 def _copy_outputs(node: int, context: int, shapes: int, buffers: int, result: int) -> int:
@@ -365,27 +375,45 @@ def _copy_outputs(node: int, context: int, shapes: int, buffers: int, result: in
             shapes += 8 * load(shapes) + 8
     if buffers:
         return 1
+    return _deliver(node, context, item, result)
+
+
+def _deliver(node: int, context: int, item: int, result: int) -> int:
+    """Give ONNX Runtime what the kernel returned; return whether that succeeded."""
+    outputs = scratch(_OUTPUT_WORDS)
+    place = load(node, layout.EXCHANGE)
+    if load(node, layout.IS_TUPLE) and not is_alone(result):
+        place = 0
     for i in range(load(node, layout.USED)):
         value = _output(node, result, i)
-        dims = load(value, ARRAY_DIMS)
-        rank = load_int(value, ARRAY_RANK)
-        data = _allocate(node, context, i, rank, dims)
-        if data == _FAILED:
+        if not _allocate(node, context, i, load_int(value, ARRAY_RANK), load(value, ARRAY_DIMS), outputs + 16 * i):
             return 0
-        size = _elements(rank, dims)
-        if size > _MANY - 1:
-            store(load(node, layout.MEMORY), node, layout.IS_LARGE)
-        if data != 0:
-            _copy(data, load(value, ARRAY_DATA), size * load(item + 16 * i, layout.ITEM_SIZE))
+    # First what has to be copied, since copying lets other threads run, and then none may.
+    for i in range(load(node, layout.USED)):
+        value = _output(node, result, i)
+        size = _size(node, item + 16 * i, value)
+        data = load(outputs + 16 * i, 1)
+        if data != 0 and owner_of(place, value, size) == 0:
+            _copy(data, load(value, ARRAY_DATA), size)
+            store(0, outputs + 16 * i, 1)
+    if load(node, layout.IS_TUPLE) and not is_alone(result):
+        place = 0
+    for i in range(load(node, layout.USED)):
+        value = _output(node, result, i)
+        size = _size(node, item + 16 * i, value)
+        code = load(item + 16 * i, layout.ITEM_SIZE) >> layout.CODE_SHIFT
+        data = load(outputs + 16 * i, 1)
+        if data != 0 and not take(place, value, size, code, load(outputs + 16 * i)):
+            c.memmove(data, load(value, ARRAY_DATA), size)
     return 1
 
 
-def _elements(rank: int, dims: int) -> int:
-    """Return the number of elements of an array."""
-    count = 1
-    for axis in range(rank):
-        count = count * load(dims, axis)
-    return count
+def _size(node: int, item: int, value: int) -> int:
+    """Return the number of bytes of an array that is an output."""
+    count = elements(load_int(value, ARRAY_RANK), load(value, ARRAY_DIMS))
+    if count > _MANY - 1:
+        store(load(node, layout.MEMORY), node, layout.IS_LARGE)
+    return count * load_int(item, layout.ITEM_SIZE)
 
 
 def _output(node: int, result: int, index: int) -> int:
@@ -424,7 +452,7 @@ def _copy(target: int, source: int, size: int) -> int:
 def _owns(arrays: int, count: int, none: int) -> int:
     """Return whether nothing else refers to arrays."""
     for i in range(count):
-        if load(arrays, i) != none and load_int(load(arrays, i)) != 1:
+        if load(arrays, i) != none and not is_alone(load(arrays, i)):
             return 0
     return 1
 

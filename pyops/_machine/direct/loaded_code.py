@@ -7,14 +7,15 @@ import functools
 import importlib
 import os
 import sys
-from ctypes import c_int32, c_int64, c_void_p, py_object
+import weakref
+from ctypes import PYFUNCTYPE, c_int32, c_int64, c_void_p, py_object
 from typing import Any
 
 import numpy as np
 
 from ..._core import signals_deferred
 from ...errors import EngineError
-from . import array_memory, direct_call, llvm_code
+from . import array_memory, direct_call, exchange, llvm_code, numpy_arrays
 
 _VARIABLE = "PYOPS_DIRECT_CALLS"
 _PYTHONS = (3, 11), (3, 14)
@@ -22,9 +23,9 @@ _PYTHONS = (3, 11), (3, 14)
 
 # Functions of NumPy's C API, by their number there.
 _NUMPY_FUNCTIONS = {"PyArray_NewFromDescr": 94, "PyArray_SetBaseObject": 282, "PyDataMem_SetHandler": 304}
-_OWN_HANDLER = 306
+_GET_HANDLER, _OWN_HANDLER = 305, 306
 
-MODULES = array_memory, direct_call
+MODULES = numpy_arrays, array_memory, exchange, direct_call
 """The modules whose functions are machine code."""
 
 
@@ -70,6 +71,30 @@ def memory_of_arrays() -> array_memory.ArrayMemory:
     return array_memory.ArrayMemory(_code(), c_int64.from_address(_numpy_table()[_OWN_HANDLER]).value)
 
 
+def exchange_in(api: Any) -> int:
+    """Return the address of the words of the exchange with an ONNX Runtime; 0 where results are copied.
+
+    Parameters
+    ----------
+    api : Api
+        The functions of the ONNX Runtime that runs sessions.
+    """
+    return 0 if exchange_problem(api) else _exchange(api).address
+
+
+def exchange_problem(api: Any) -> str:
+    """Return why the results of plain kernels are copied; empty if ONNX Runtime takes over their memory."""
+    found = exchange.Exchange.problem() or problem()
+    if not found and not _exchange(api).is_known:
+        found = "this ONNX Runtime or NumPy has another memory layout of its values or arrays"
+    return found
+
+
+@functools.cache
+def _exchange(api: Any) -> exchange.Exchange:
+    return exchange.Exchange(api, _code(), memory_of_arrays())
+
+
 @functools.cache
 def _code() -> dict[str, int]:
     return llvm_code.compile_modules(MODULES, _c_function)
@@ -92,22 +117,27 @@ def _numpy_table() -> Any:
 
 
 def _is_known_layout() -> bool:
-    """Return whether objects are laid out as `direct_call` reads them."""
+    """Return whether objects are laid out as `numpy_arrays` says."""
     array = np.zeros((2, 3), np.float32)
-    memory, references = (c_int64 * 9).from_address(id(array)), c_int32.from_address(id(array))
+    memory, references = (c_int64 * 12).from_address(id(array)), c_int32.from_address(id(array))
     alone = references.value
     more = [array] * 5
+    view, weak = array[1:], weakref.ref(array)
+    handler = PYFUNCTYPE(py_object)(_numpy_table()[_GET_HANDLER])()
     found = (
         references.value,
-        memory[direct_call.OBJECT_TYPE],
-        memory[direct_call.ARRAY_DATA],
-        memory[direct_call.ARRAY_RANK] & 0xFFFFFFFF,
-        (c_int64 * 2).from_address(memory[direct_call.ARRAY_DIMS])[:],
-        memory[direct_call.ARRAY_DTYPE],
-        memory[direct_call.ARRAY_FLAGS] & 0xFFFFFFFF,
+        (c_int64 * 12).from_address(id(view))[numpy_arrays.ARRAY_BASE],
+        memory[numpy_arrays.ARRAY_WEAK],
+        memory[numpy_arrays.ARRAY_HANDLER],
+        memory[numpy_arrays.OBJECT_TYPE],
+        memory[numpy_arrays.ARRAY_DATA],
+        memory[numpy_arrays.ARRAY_RANK] & 0xFFFFFFFF,
+        (c_int64 * 2).from_address(memory[numpy_arrays.ARRAY_DIMS])[:],
+        memory[numpy_arrays.ARRAY_DTYPE],
+        memory[numpy_arrays.ARRAY_FLAGS] & 0xFFFFFFFF,
         _numpy_table()[2],
     )
     flags = array.flags.num
     type_ = id(np.ndarray)
-    expected = 1 + len(more), type_, array.ctypes.data, 2, [2, 3], id(array.dtype), flags, type_
-    return alone == 1 and found == expected
+    its_own = array.ctypes.data, 2, [2, 3], id(array.dtype), flags, type_
+    return alone == 1 and found == (2 + len(more), id(array), id(weak), id(handler), type_, *its_own)

@@ -27,6 +27,7 @@ WORKS = {
     "onnxruntime": Probe(["1.31.1", ["CPUExecutionProvider"]]),
     "native": Probe("runs"),
     "direct": Probe(""),
+    "exchange": Probe(""),
     "extensions": Probe("runs"),
 }
 
@@ -124,20 +125,24 @@ def test_doctor_names_what_is_broken_and_the_fix(
 
 
 @pytest.mark.parametrize(
-    ("probe", "state", "found", "fix"),
+    ("what", "probe", "state", "found", "fix"),
     [
-        (Probe(""), "ok", "machine code calls plain kernels", ""),
-        (Probe("llvmlite is not"), "absent", "Python calls plain kernels: llvmlite is not", ""),
-        (Probe(failure="ends the process (SIGILL)"), "broken", "SIGILL", "set PYOPS_DIRECT_CALLS=0"),
+        ("direct calls", Probe(""), "ok", "machine code calls plain kernels", ""),
+        ("direct calls", Probe("llvmlite is not"), "absent", "Python calls plain kernels: llvmlite is not", ""),
+        ("direct calls", Probe(failure="ends the process (SIGILL)"), "broken", "SIGILL", "set PYOPS_DIRECT_CALLS=0"),
+        ("exchange", Probe(""), "ok", "takes over what plain kernels return; tested with onnxruntime 1.27.0, ", ""),
+        ("exchange", Probe("not tested with onnxruntime 2.0"), "absent", ": not tested with onnxruntime 2.0", ""),
+        ("exchange", Probe(failure="ends the process (SIGSEGV)"), "broken", "SIGSEGV", "set PYOPS_EXCHANGE=0"),
     ],
-    ids=["there", "absent", "broken"],
+    ids=["calls", "no-calls", "broken-calls", "exchange", "no-exchange", "broken-exchange"],
 )
-def test_doctor_says_what_calls_plain_kernels(
-    probe: Probe, state: str, found: str, fix: str, monkeypatch: pytest.MonkeyPatch
+def test_doctor_says_what_machine_code_does(
+    what: str, probe: Probe, state: str, found: str, fix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: machine(["onnxruntime"], direct=probe))
+    name = what.split()[0]
+    monkeypatch.setattr(pyops._cli.doctor, "examine", lambda libraries: machine(["onnxruntime"], **{name: probe}))
     report = parsed("doctor", code=int(state == "broken"))
-    (finding,) = [item for item in report["findings"] if item["what"] == "direct calls"]
+    (finding,) = [item for item in report["findings"] if item["what"] == what]
     assert finding["state"] == state
     assert found in finding["found"]
     assert finding["fix"] == fix or state == "ok"

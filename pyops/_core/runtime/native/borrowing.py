@@ -25,6 +25,7 @@ import numpy as np
 
 from ....errors import BorrowedArrayWarning, warn
 from ...ops.op import AnyOp
+from ...satellites import satellite
 from .c_api import Api
 
 _DEFAULT_MEMORY = 0  # OrtMemTypeDefault
@@ -118,6 +119,7 @@ def detach(api: Api, context: int, passed: Sequence[Any], inputs: int, traceback
         if is_borrowed(array) and (times or extra > of_passed)
     ]
     if kept:
+        satellite("machine").pin(kept)
         owners = [*_tensors(api, context, passed[:inputs]), *_run_in_progress()]
         for array in kept:
             array.flags.writeable = False  # writing to a kept output buffer would change other results

@@ -89,6 +89,10 @@ _FUNCTIONS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "SetSymbolicDimensions": (271, (c_void_p, c_void_p, c_size_t)),
     "ReadOpAttr": (272, (c_void_p, c_int, c_void_p, c_size_t, c_void_p)),
     "KernelContext_ParallelFor": (274, (c_void_p, c_void_p, c_size_t, c_size_t, c_void_p)),
+    "CreateTensorWithDataAndDeleterAsOrtValue": (
+        292,
+        (c_void_p, c_void_p, c_size_t, c_void_p, c_size_t, c_int, c_void_p),
+    ),
     "KernelInfoGetAllocator": (278, (c_void_p, c_int, c_void_p)),
     "GetTensorElementTypeAndShapeDataReference": (414, _UNCHECKED),
     "KernelInfoGetAttributeArray_string": (417, (c_void_p, c_char_p, c_void_p, c_void_p, c_void_p)),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops._machine.direct import direct_call, llvm_code, loaded_code
+from pyops._machine.direct import llvm_code, loaded_code, numpy_arrays
 from pyops.errors import EngineError
 from pyops.shapes import new_dim
 from pyops.testing import Sample
@@ -507,7 +507,7 @@ def test_it_says_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(sys, "version_info", (3, 99))
         assert re.fullmatch(r"machine code was not tested with cpython .*", problem())
     with monkeypatch.context() as patch:
-        patch.setattr(direct_call, "ARRAY_DTYPE", direct_call.ARRAY_DIMS)
+        patch.setattr(numpy_arrays, "ARRAY_DTYPE", numpy_arrays.ARRAY_DIMS)
         assert "has another memory layout of its objects" in problem()
     with monkeypatch.context() as patch:
         patch.setattr(loaded_code, "_code", lambda: {}["LLVM"])
@@ -538,7 +538,7 @@ def test_the_code_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     written: list[bytes] = []
     assert compile_code()["compute"]
     assert not written
-    for broken in (b"", whole[:-10], whole[:100] + b"\1" + whole[101:]):
+    for broken in (b"", whole[:-10], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:]):
         file.write_bytes(broken)
         assert compile_code()["compute"]
         assert written.pop() == whole[32:]
