@@ -12,7 +12,7 @@ holds the interpreter's lock, or has counted its call as running, it stays valid
 from __future__ import annotations
 
 from .. import memory_layout as layout
-from .exchange import owner_of, take
+from .exchange import take
 from .llvm_code import add, c, call, load, load_int, scratch, store
 from .numpy_arrays import (
     ALIGNED,
@@ -381,30 +381,25 @@ def _copy_outputs(node: int, context: int, shapes: int, buffers: int, result: in
 def _deliver(node: int, context: int, item: int, result: int) -> int:
     """Give ONNX Runtime what the kernel returned; return whether that succeeded."""
     outputs = scratch(_OUTPUT_WORDS)
-    place = load(node, layout.EXCHANGE)
-    if load(node, layout.IS_TUPLE) and not is_alone(result):
-        place = 0
     for i in range(load(node, layout.USED)):
         value = _output(node, result, i)
         if not _allocate(node, context, i, load_int(value, ARRAY_RANK), load(value, ARRAY_DIMS), outputs + 16 * i):
             return 0
-    # First what has to be copied, since copying lets other threads run, and then none may.
-    for i in range(load(node, layout.USED)):
-        value = _output(node, result, i)
-        size = _size(node, item + 16 * i, value)
-        data = load(outputs + 16 * i, 1)
-        if data != 0 and owner_of(place, value, size) == 0:
-            _copy(data, load(value, ARRAY_DATA), size)
-            store(0, outputs + 16 * i, 1)
-    if load(node, layout.IS_TUPLE) and not is_alone(result):
-        place = 0
+    taken = 0
     for i in range(load(node, layout.USED)):
         value = _output(node, result, i)
         size = _size(node, item + 16 * i, value)
         code = load(item + 16 * i, layout.ITEM_SIZE) >> layout.CODE_SHIFT
         data = load(outputs + 16 * i, 1)
-        if data != 0 and not take(place, value, size, code, load(outputs + 16 * i)):
-            c.memmove(data, load(value, ARRAY_DATA), size)
+        if data != 0:
+            if (load(node, layout.IS_TUPLE) == 0 or is_alone(result)) and take(
+                load(node, layout.EXCHANGE), value, size, code, load(outputs + 16 * i)
+            ):
+                taken = 1
+            elif taken:  # no other thread may run before the array without memory has ended
+                c.memmove(data, load(value, ARRAY_DATA), size)
+            else:
+                _copy(data, load(value, ARRAY_DATA), size)
     return 1
 
 

@@ -72,7 +72,7 @@ PARKED, _PIN_WORDS = 1, 2  # of a pin, after the address
 _NUMPY_DOMAIN = 389047  # of tracemalloc
 
 
-def owner_of(place: int, value: int, size: int) -> int:
+def _owner(place: int, value: int, size: int) -> int:
     """Return the array whose memory can be taken for a returned one, which it is or is the base of; 0 if none can."""
     if place == 0 or load(place, TOO_MANY) or not is_alone(value) or load(value, ARRAY_WEAK) != 0:
         return 0
@@ -98,7 +98,7 @@ def take(place: int, value: int, size: int, code: int, output: int) -> int:
 
     If it was, the array must end before any other thread runs.
     """
-    owner = owner_of(place, value, size)
+    owner = _owner(place, value, size)
     if owner == 0 or load_int(load(output, _COUNTER), _COUNT) != 1:
         return 0
     cell = scratch(1)
