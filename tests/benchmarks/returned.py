@@ -1,7 +1,7 @@
 """What kernels return: ``python tests/benchmarks/returned.py`` prints a Markdown table of ratios.
 
 Kernels in float32 that return a new array are compared with the same ones whose results are copied, with kernels that
-write to `out`, with the nodes of ONNX Runtime that compute the same, and with NumPy alone. Rows have 1,000 elements.
+write to `out`, with the nodes of ONNX Runtime that compute the same, and with NumPy alone, as `compiled.py` does.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import compiled
 import numpy as np
 import onnx
 import onnxruntime
@@ -19,12 +20,11 @@ from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops._cli.commands import ROUNDS, medians
 
 Array = NDArray[np.float32]
 ONE, EPSILON = np.float32(1), np.float32(1e-5)
 SIZES = (1, 10**3, 10**5, 10**6, 10**7)
-ROW = 1000
+ROW = compiled.ROW
 
 
 def add_one(x: Array) -> Array:
@@ -153,12 +153,12 @@ def main() -> None:
     parser.add_argument("--operators", nargs="+", choices=OPERATORS, default=list(OPERATORS))
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="elements")
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="intra_op_num_threads; 0 is the default")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds per figure")
+    parser.add_argument("--rounds", type=int, default=compiled.ROUNDS, help="rounds per figure")
     arguments = parser.parse_args()
     header = ["operator", "threads", "elements", "ONNX Runtime", "returned", "copied", "`out=`", "NumPy alone"]
     print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     for name, threads, size in itertools.product(arguments.operators, arguments.threads, arguments.sizes):
-        measured = medians(contestants(name, size, threads), arguments.rounds)
+        measured = compiled.fastest(contestants(name, size, threads), arguments.rounds)
         base = measured.pop("ONNX Runtime")
         cells = [name, str(threads or "default"), f"{size:,}", f"{base * 1e6:.1f} µs"]
         print(f"| {' | '.join(cells + [f'{time / base:.2f}' for time in measured.values()])} |", flush=True)

@@ -174,6 +174,8 @@ class Exchange:
         The functions of the ONNX Runtime that runs sessions.
     code : mapping
         The addresses of the functions of this module.
+    memory : ArrayMemory
+        The memory that is taken.
 
     Attributes
     ----------
@@ -189,16 +191,15 @@ class Exchange:
     def __init__(self, api: Any, code: Mapping[str, int], memory: ArrayMemory) -> None:
         self._api, self._memory = api, memory
         info = api.get(c_void_p, api.AllocatorGetInfo, api.get(c_void_p, api.GetAllocatorWithDefaultOptions))
-        functions = map(api.address, ("CreateTensorWithDataAndDeleterAsOrtValue", "ReleaseValue", "ReleaseStatus"))
+        of_api = map(api.address, ("CreateTensorWithDataAndDeleterAsOrtValue", "ReleaseValue", "ReleaseStatus"))
         allocator = [_API_VERSION, 0, code["delete"], code["memory_info"], *[0] * (MEMORY - _INFO - 1)]
-        ours = address_of(memory.words), id(memory.handler), info, *functions, *[0] * (1 + _PIN_WORDS * PINS)
+        ours = address_of(memory.words), id(memory.handler), info, *of_api, *[0] * (1 + _PIN_WORDS * PINS)
         self._words = words(*allocator, *ours)
         self.address = address_of(self._words)
         word = c_int64
-        self._allocate, self._exchange = (
-            PYFUNCTYPE(word, word, word)(code[name]) for name in ("allocate", "exchange_tensors")
-        )
-        self._pin, self._unpin = (PYFUNCTYPE(word, word, word)(code[name]) for name in ("pin", "unpin"))
+        names = "allocate", "exchange_tensors", "pin", "unpin"
+        functions = (PYFUNCTYPE(word, word, word)(code[name]) for name in names)
+        self._allocate, self._exchange, self._pin, self._unpin = functions
         pythonapi.Py_IncRef(py_object(self))
         self.is_known = self._is_known()
         self._made.append(self)
@@ -213,7 +214,7 @@ class Exchange:
 
     @classmethod
     def problem(cls) -> str:
-        """Return why results are copied; empty if they need not be, as far as that is known without a session.
+        """Return why results are copied, as far as that is known before the exchange is tried; empty if they are not.
 
         Raises
         ------

@@ -68,7 +68,8 @@ def address_of(name: str) -> int:
 @functools.cache
 def memory_of_arrays() -> array_memory.ArrayMemory:
     """Return the handler that NumPy allocates by while kernels run, where there is no `problem`."""
-    return array_memory.ArrayMemory(_code(), c_int64.from_address(_numpy_table()[_OWN_HANDLER]).value)
+    with signals_deferred():
+        return array_memory.ArrayMemory(_code(), c_int64.from_address(_numpy_table()[_OWN_HANDLER]).value)
 
 
 def exchange_in(api: Any) -> int:
@@ -92,7 +93,8 @@ def exchange_problem(api: Any) -> str:
 
 @functools.cache
 def _exchange(api: Any) -> exchange.Exchange:
-    return exchange.Exchange(api, _code(), memory_of_arrays())
+    with signals_deferred():
+        return exchange.Exchange(api, _code(), memory_of_arrays())
 
 
 @functools.cache

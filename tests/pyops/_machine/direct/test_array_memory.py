@@ -226,12 +226,12 @@ def test_what_is_kept_is_within_the_limit_and_gone_with_the_last_session(limit: 
             for _ in range(3):
                 session.run(None, {{"x": x}})
         ARENA = 70 * 2**20  # of ONNX Runtime, per session
-        print(max(peaks) - start < 10 * SIZE + 2 * ARENA)
+        print(max(peaks) - start < 11 * SIZE + 2 * ARENA)
         del session, first
         kept = resident() - start
-        print({limit >> 1} * 2**20 <= kept < {limit} * 2**20 + ARENA)
+        print({limit >> 1} * 2**20 <= kept < {limit} * 2**20 + ARENA + SIZE)
         del second
-        print(resident() - start < 0.1 * SIZE)
+        print(resident() - start < 0.7 * SIZE)
         """,
         "True\nTrue\nTrue",
     )
