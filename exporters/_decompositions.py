@@ -59,8 +59,6 @@ def body(
     if wide is not None and has_limits(model.graph):  # which differ between types
         wide = None
         model, taken = _exported(decomposition, inputs, attributes, numbers, opset, wide)
-    if foreign := {node.domain for node in model.graph.all_nodes()} - {""}:
-        raise DeclarationError(f"{decomposition.name} needs operators of {foreign.pop()!r}, and a body has ONNX's own")
     like = next((name for name, type, spec in inputs if spec and type == wide), None)
     return as_function(model.graph, signature.domain, signature.name, [name for name, *_ in inputs], taken, like)
 
@@ -97,20 +95,32 @@ def _exported(
     axes = [*map(_axes, present.values()), *[{}] * len(numbers)]
     taken = _examples(inputs, wide), {name: torch.tensor(attributes[name]) for name in numbers}
     call, args = _Call(decomposition, taken, attributes).eval(), tuple(tensor_leaves(taken))
-    names = [*present, *numbers]
+    names, shapes = [*present, *numbers], (tuple(axes),)
+    given: Any = {"dynamic_shapes": shapes, "opset_version": opset, "input_names": names, "verify": False}
     try:
         # Warnings about sizes that are specialized concern models of users.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            program = export(
-                call, args, dynamic_shapes=(tuple(axes),), opset_version=opset, input_names=names, verify=False
-            )
+            if numbers:  # it may ask whether they are tensors
+                plain = call_validated(decomposition, taken[0], with_tensors(attributes))
+                torch.testing.assert_close(call(*args), tuple(plain), equal_nan=True)
+            model = export(call, args, **given).model
+            if _foreign(model):  # ops of pyops.kernels, which another translation may do without
+                model = export(call, args, **given, kernels=False).model
+        if foreign := _foreign(model):
+            raise DeclarationError(f"{decomposition.name} needs operators of {foreign.pop()!r}; a body has ONNX's own")
     except Exception as error:  # whatever torch, a translation or the decomposition raises
         if numbers:  # it may need them as Python's
             return _exported(decomposition, inputs, attributes, (), opset, wide)
         if isinstance(error, DeclarationError):
             raise
         raise DeclarationError(f"{decomposition.name} cannot be exported: {type(error).__name__}: {error}") from error
-    return program.model, numbers
+    for name, value in zip(names, model.graph.inputs, strict=True):
+        value.name = name
+    return model, numbers
+
+
+def _foreign(model: onnx_ir.Model) -> set[str]:
+    return {node.domain for node in model.graph.all_nodes()} - {""}
 
 
 def _wide(decomposition: Decomposition, inputs: Inputs) -> TypeParameter | None:
@@ -123,7 +133,7 @@ def _wide(decomposition: Decomposition, inputs: Inputs) -> TypeParameter | None:
 
 
 def _examples(inputs: Inputs, wide: TypeParameter | None) -> list[torch.Tensor | None]:
-    """Return a tensor for each input, whose values nothing reads; sizes of the same name are the same."""
+    """Return a tensor for each input; sizes of the same name are the same."""
     sizes: dict[Dim, int] = {}
     made: list[torch.Tensor | None] = []
     for _, type, spec in inputs:
@@ -131,7 +141,7 @@ def _examples(inputs: Inputs, wide: TypeParameter | None) -> list[torch.Tensor |
             made.append(None)
             continue
         shape = [dim if isinstance(dim, int) else sizes.setdefault(dim, 11 + 2 * len(sizes)) for dim in spec.shape]
-        made.append(torch.empty(shape, dtype=torch.float64 if type == wide else torch_dtype(spec.dtype)))
+        made.append(torch.ones(shape, dtype=torch.float64 if type == wide else torch_dtype(spec.dtype)))
     return made
 
 

@@ -17,6 +17,7 @@ from onnxscript import opset18
 import exporters
 import pyops
 from pyops._display.inspection import inspect
+from pyops._onnx import bodies
 from pyops.errors import DeclarationError
 from pyops.shapes import RuntimeDim, SymbolicDim, TensorSpec
 from pyops.testing import Sample, assert_close, check
@@ -303,6 +304,35 @@ def test_errors_name_the_line_of_the_declaration():
 
     with pytest.raises(DeclarationError, match=r"test_bodies.py:\d+ cannot be exported: .*shape"):
         model_with_body(Sample(wrong, np.ones(2, np.float32)))
+
+
+UNUSUAL = {
+    "an input": lambda x, *, a: x,
+    "a function that takes numbers": lambda x, *, a: torch.nn.functional.layer_norm(x, (4,), eps=a),
+    "a condition": lambda x, *, a: x if a > 0.2 else -x,
+    "an operator of the library": lambda x, *, a: torch.nn.functional.gelu(x) * a,
+    "a type": lambda x, *, a: x * a if isinstance(a, float) else x,
+    "integers": lambda x, *, a: (x.long() * a).to(x.dtype),
+    "a number alone": lambda x, *, a: torch.full_like(x, a),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+@pytest.mark.parametrize("dtype", first_quick([np.float32, np.float16]))
+def test_a_body_is_right_for_other_numbers_if_it_takes_them(name, dtype):
+    @pyops.onnx_op("bodies::Unusual")
+    def unusual(x: NDArray[Float], *, a: float = 0.3) -> NDArray[Float]:
+        return x
+
+    unusual.register_decomposition(UNUSUAL[name])
+    sample = Sample(unusual, np.linspace(-4, 4, 12, dtype=dtype).reshape(3, 4), a=0.3)
+    model, a = model_with_body(sample), 0.3
+    if any(attribute.ref_attr_name for node in model.functions[0].node for attribute in node.attribute):
+        model.graph.node[0].attribute[0].f = a = 0.7
+    (expected,) = bodies.reference(unusual.decomposition, sample.inputs, {"a": a})
+    plain = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    limit = 1e-6 if dtype is np.float32 else 4e-3
+    np.testing.assert_allclose(plain.run(None, sample.feed)[0], expected, atol=limit, rtol=limit)
 
 
 def test_a_type_with_limits_gets_a_body_of_its_own():
