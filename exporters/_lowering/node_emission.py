@@ -165,7 +165,7 @@ def emit(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any],
     _check_inputs(signature, inputs)
     listed = signature.outputs[-1].variadic and outputs is None
     if listed:
-        fix = "the number of outputs depends on it: pass _outputs=..."
+        fix = "pass _outputs=..., as the number of outputs depends on them"
         outputs = len(op.infer_shapes(*(spec_of(signature.qualified_name, item, fix) for item in inputs), **given))
     protos = [
         attribute_proto(item, converted[item.name]) for item in signature.attributes if converted[item.name] is not None
@@ -288,7 +288,7 @@ def spec_of(name: str, value: onnx_ir.Value | None, fix: str) -> TensorSpec | No
         return None
     dtype = _dtype(value)
     if dtype is None or value.shape is None:
-        raise ExportError(f"{name}: the shape or element type of an input is not known; {fix}")
+        raise ExportError(f"{name}: it has an input whose shape or element type is not known; {fix}")
     return TensorSpec(map(_dim, value.shape), dtype)
 
 
