@@ -36,7 +36,7 @@ PUBLIC = {
     "profile": "._core.runtime.profiling",
     "reference_ops": "._core.runtime.reference_ops",
     "register_custom_ops": "._core.runtime.inference_session",
-    "register_schemas": "._onnx.op_schemas",
+    "register_schemas": "._onnx.schema_registration",
     "shapes": ".shapes",
     "show_model": "._display.netron",
     "testing": ".testing",

@@ -13,7 +13,7 @@ from onnx_ir import DataType
 from onnx_ir.convenience import get_const_tensor
 from onnx_ir.passes.common import InlinePass, NameFixPass, ShapeInferencePass
 
-from pyops._onnx.op_schemas import register_schemas
+from pyops._onnx.schema_registration import register_schemas
 
 # Where a division may trap, its node becomes a call of a function, which is inlined.
 _DOMAIN = "pyops.division"
