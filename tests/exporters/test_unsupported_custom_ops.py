@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import exporters
-from exporters import _custom_op
+from exporters import _operator_calls
 from pyops import onnx_op
 from pyops.errors import InputError, MissingDependencyError, OutputError, ShapeInferenceError
 from tests.exporters.declared import declare
@@ -197,4 +197,4 @@ def test_cuda_without_cupy(monkeypatch):
     with pytest.raises(
         MissingDependencyError, match=r'needs CuPy and onnxruntime-gpu; pip install "onnx-pyops\[cuda\]'
     ):
-        _custom_op.call_cuda_kernel(op, [torch.ones(2)], {}, torch.device("cuda"))
+        _operator_calls.call_cuda_kernel(op, [torch.ones(2)], {}, torch.device("cuda"))
