@@ -75,6 +75,7 @@ CONTRIBUTING
 docs/development
 docs/architecture
 docs/internals
+docs/releases
 ```
 """
 

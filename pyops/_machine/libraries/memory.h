@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT. The names are those that numba (BSD-2-Clause) calls; the text is not of numba. */
 /* What numba's machine code calls for memory: reference-counted memory for arrays, and memory for lists. */
 #include <stdlib.h>
 

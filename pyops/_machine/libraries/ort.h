@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: MIT. The names and the layout are those of ONNX Runtime (MIT); the text is not. */
 /* The part of ONNX Runtime's C ABI that a built library uses. ONNX Runtime only ever appends: functions keep their
    slots in OrtApi, and OrtCustomOp its fields. */
 #include <stddef.h>
