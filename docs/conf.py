@@ -14,6 +14,17 @@ import pyops
 
 NAVIGATION = """
 ```{toctree}
+:caption: Start
+:hidden:
+
+docs/installing
+docs/concepts
+docs/scope
+docs/messages
+docs/coming_from
+```
+
+```{toctree}
 :caption: Notebooks
 :glob:
 :hidden:
@@ -23,7 +34,7 @@ notebooks/*
 ```
 
 ```{toctree}
-:caption: How to
+:caption: Operators
 :hidden:
 
 docs/declaring
@@ -31,23 +42,31 @@ docs/shapes
 docs/debugging
 docs/inspecting
 docs/testing
+docs/plugins
+docs/processes
+docs/fill_missing
+docs/precision
+```
+
+```{toctree}
+:caption: PyTorch and export
+:hidden:
+
+docs/torch
 docs/export
 docs/decompositions
 docs/fallback
-docs/fill_missing
-docs/torch
-docs/autocast
-docs/quantization
+docs/kernel_library
+```
+
+```{toctree}
+:caption: Speed
+:hidden:
+
 docs/compiled
 docs/building
 docs/programs
 docs/cuda
-docs/plugins
-docs/processes
-docs/engines
-docs/platforms
-docs/command_line
-docs/coming_from
 ```
 
 ```{toctree}
@@ -56,15 +75,25 @@ docs/coming_from
 
 docs/api/pyops
 docs/api/exporters
-docs/kernel_library
-docs/corrections
-docs/coverage
-docs/models
-docs/node_tests
-docs/benchmarks
-docs/gpu
+docs/command_line
+docs/engines
+docs/platforms
+docs/releases
 CHANGELOG
 SECURITY
+```
+
+```{toctree}
+:caption: Results
+:hidden:
+
+docs/benchmarks
+docs/gpu
+docs/coverage
+docs/models
+docs/corrections
+docs/node_tests
+docs/tested_scenarios
 ```
 
 ```{toctree}
@@ -75,7 +104,6 @@ CONTRIBUTING
 docs/development
 docs/architecture
 docs/internals
-docs/releases
 ```
 """
 
@@ -87,7 +115,7 @@ html_copy_source = False
 html_static_path = ["site.css"]
 html_css_files = ["site.css"]
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
 root_doc = "README"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**.md", "notebooks/*.ipynb"]
 exclude_patterns = [".*", "build", "dist"]
@@ -118,7 +146,14 @@ def copy_first_page(app: Any, failure: Exception | None) -> None:
         shutil.copyfile(Path(app.outdir) / f"{root_doc}.html", Path(app.outdir) / "index.html")
 
 
+def leave_out_private_bases(app: Any, name: str, cls: type, options: Any, bases: list[Any]) -> None:
+    """Show of a class's bases those that users can name."""
+    private = "pyops._", "exporters._"
+    bases[:] = [base for base in bases if not getattr(base, "__module__", "").startswith(private)] or [object]
+
+
 def setup(app: Any) -> None:
     """Register the handlers; Sphinx calls this."""
     app.connect("source-read", add_navigation)
+    app.connect("autodoc-process-bases", leave_out_private_bases)
     app.connect("build-finished", copy_first_page)

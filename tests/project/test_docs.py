@@ -67,3 +67,12 @@ def test_the_tests_it_names_exist(page):
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text())
     missing = [f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()]
     assert missing == []
+
+
+def test_the_messages_that_a_page_explains_are_those_of_the_code():
+    table = (ROOT / "docs/messages.md").read_text().partition("## Of pyops and exporters\n")[2].partition("\n## ")[0]
+    messages = re.findall(r"^\| `(.*?)` \|", table, re.MULTILINE)
+    parts = [part.strip() for message in messages for part in re.split(r"\.\.\.|\bX\b|'output'|[()]", message)]
+    code = "".join(path.read_text() for package in ("pyops", "exporters") for path in (ROOT / package).rglob("*.py"))
+    assert len(messages) > 10
+    assert [part for part in parts if part not in code] == []

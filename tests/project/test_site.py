@@ -1,5 +1,7 @@
 """The site, built."""
 
+import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -58,6 +60,31 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_it_is_read_without_a_network(site: Path) -> None:
     assert len(list(site.rglob("*.html"))) > 20
     assert list(loaded_from_elsewhere(site)) == []
+
+
+@pytest.mark.parametrize("name", ["pyops", "pyops.shapes", "pyops.testing", "exporters"])
+def test_the_reference_begins_with_a_table_of_the_public_names(name: str) -> None:
+    module = importlib.import_module(name)
+    page = (ROOT / f"docs/api/{name.partition('.')[0]}.md").read_text()
+    table = page.partition(f".. currentmodule:: {name}\n")[2].partition(".. automodule")[0]
+    values = {public: getattr(module, public) for public in module.__all__}
+    named = {public for public, value in values.items() if inspect.isclass(value) or inspect.isroutine(value)}
+    assert set(re.findall(r"^   (\w+)$", table, re.M)) == named
+
+
+@pytest.mark.exhaustive
+def test_its_reference_shows_no_private_class(site: Path) -> None:
+    pages = [path.read_text() for path in (site / "docs/api").glob("*.html")]
+    shown = [re.sub("<[^>]*>", "", base) for page in pages for base in re.findall(r"Bases: (.*)</p>", page)]
+    assert any("PyopsError" in base for base in shown)
+    assert [base for base in shown if "Displayable" in base or "LazySession" in base] == []
+
+
+@pytest.mark.exhaustive
+def test_its_code_can_be_copied_and_fits_a_phone(site: Path) -> None:
+    assert "_static/copybutton.js" in (site / "index.html").read_text()
+    narrow = (site / "_static/site.css").read_text().partition("@media (max-width: 46em)")[2]
+    assert re.search(r"\.highlight pre[^}]*white-space: pre-wrap", narrow)
 
 
 @pytest.mark.exhaustive
