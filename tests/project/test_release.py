@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,13 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = ".ci/release.py"
 
 
-def test_there_is_no_release_without_an_address() -> None:
-    done = subprocess.run([sys.executable, SCRIPT], cwd=ROOT, capture_output=True, text=True)
+def test_there_is_no_release_without_an_address(tmp_path: Path) -> None:
+    script = tmp_path / SCRIPT
+    script.parent.mkdir()
+    shutil.copy(ROOT / SCRIPT, script)
+    project = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(re.sub(r'\naddress = ".*?"', '\naddress = ""', project))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
     assert "the project has no address: set it in pyproject.toml" in done.stderr
 
