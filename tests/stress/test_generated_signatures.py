@@ -190,8 +190,9 @@ class Declared:
 
     def function(self, more: str = "") -> Any:
         source = self.source.replace(") ->", f"{more}) ->", 1)
-        exec(compile(source, "<generated>", "exec", dont_inherit=True), self.names)
-        return self.names["kernel"]
+        names = dict(self.names)  # to which the builtins are added, with what packages have put there
+        exec(compile(source, "<generated>", "exec", dont_inherit=True), names)
+        return names["kernel"]
 
     def shapes(self, /, *specs: Any, **attributes: Any) -> Any:
         made = [pyops.shapes.TensorSpec(shape, np.dtype(SCALARS[scalar])) for scalar, shape in self.outputs]
