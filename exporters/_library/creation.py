@@ -57,7 +57,9 @@ for _name, _number in {"zeros": 0, "ones": 1, "full": 0}.items():
 def _scalar_tensor(s: Any, *, dtype: Any = None, device: Any = None, **_: Any) -> Any:
     if isinstance(s, onnx_ir.Value):
         return NotImplemented
-    if dtype in (onnx_ir.DataType.FLOAT16, onnx_ir.DataType.FLOAT) and device is None:  # a number in another call
+    is_rounded = torch.tensor(s).half().item() != s
+    takes = dtype == onnx_ir.DataType.FLOAT16 or (dtype == onnx_ir.DataType.FLOAT and is_rounded)
+    if takes and device is None:  # a number in another call
         result = typed_constant(torch.tensor(s).to(named_dtype(dtype)).item(), named_dtype(dtype))
         result.meta["number"] = s  # with which torch computes, before it rounds
         return result
