@@ -328,8 +328,8 @@ def generate(
         returned = f"tuple[{', '.join([*hints[:-1], last])}]"
         made.outputs += made.outputs[-1:] * chosen.randint(0, 2)
     elif form == "named":
-        fields = chosen.sample(["low", "type", "größe", "λ", "y" * 200, *names[:2]], len(hints))
-        fields = [name if not name.startswith("_") else f"f{name}" for name in fields]
+        known = [name if not name.startswith("_") else f"f{name}" for name in names[:2]]
+        fields = chosen.sample(list(dict.fromkeys(["low", "type", "größe", "λ", "y" * 200, *known])), len(hints))
         lines = "".join(f"    {name}: {hint}\n" for name, hint in zip(fields, hints, strict=True))
         before, returned = f"class Result(NamedTuple):\n{lines}", "Result"
     made.names["digest"] = digest_into(made.outputs)
