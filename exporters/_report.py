@@ -113,8 +113,9 @@ class VerificationReport(Displayable):
         ]
         return [self._summary(), rows, *self._located()]
 
-    def _repr_html_(self) -> str:
-        return super()._repr_html_() + (self.location.plot() if self.location else "")
+    def picture(self) -> str:
+        """Return a picture of the differences along the model, if they were located."""
+        return self.location.picture() if self.location else ""
 
     def _located(self) -> list[Part]:
         if self.location is not None:

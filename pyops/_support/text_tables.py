@@ -25,8 +25,12 @@ class Displayable(ABC):
 
     __repr__ = __str__
 
+    def picture(self) -> str:
+        """Return a picture in SVG to display below them in a notebook, or an empty string."""
+        return ""
+
     def _repr_html_(self) -> str:
-        return html_parts(self.parts())
+        return html_parts(self.parts()) + self.picture()
 
 
 def without_empty_tables(parts: Iterable[Part]) -> list[Part]:

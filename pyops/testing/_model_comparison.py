@@ -72,8 +72,9 @@ class ModelComparison(Displayable):
         verdict = ["the models agree"] if self.ok else self.location.headline()
         return [*verdict, *filter(None, [self.note, generated]), *self.location.table()]
 
-    def _repr_html_(self) -> str:
-        return super()._repr_html_() + self.location.plot()
+    def picture(self) -> str:
+        """Return a picture of the differences along the second model."""
+        return self.location.picture()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as what JSON can represent."""

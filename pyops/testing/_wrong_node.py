@@ -150,10 +150,7 @@ class Location(Displayable):
         counted = f"{len(self.values)} of {self.steps} values have a counterpart"
         return [[("value", "op", "max abs", "allowed", "ok"), *rows], counted]
 
-    def _repr_html_(self) -> str:
-        return super()._repr_html_() + self.plot()
-
-    def plot(self) -> str:
+    def picture(self) -> str:
         """Return a picture of the differences along the model, in powers of ten of what is allowed."""
         ratios = [item.absolute / item.allowed if item.allowed else item.absolute for item in self.values]
         heights = 10 * np.log10(np.clip(np.nan_to_num(ratios, nan=np.inf), 1e-4, 1e4))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import exporters
 import pyops
-from exporters import _custom_op, verify
+from exporters import _custom_op, _operator_calls, verify
 from exporters._torch.tensors import as_array
 from pyops import errors, onnx_op
 from tests.helpers import cupy_on_host
@@ -39,7 +39,7 @@ def cupy(monkeypatch):
         torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=STREAM, device_index=0)
     )
     # How the stand-in's arrays, on the host, are tensors' as CuPy's are those of a GPU.
-    monkeypatch.setattr(_custom_op, "as_array", on_stand_in)
+    monkeypatch.setattr(_operator_calls, "as_array", on_stand_in)
     cupy_on_host.log.clear()
     return cupy_on_host
 
@@ -59,7 +59,7 @@ def test_the_kernel_runs_on_the_tensor_s_memory_and_on_torch_s_stream(cupy) -> N
         seen.append((x.data.ptr, cupy.cuda.get_current_stream().ptr))
         return x + np.float32(by)
 
-    (y,) = _custom_op.call_cuda_kernel(declare(kernel), [X], {"by": 2.0}, CPU)
+    (y,) = _operator_calls.call_cuda_kernel(declare(kernel), [X], {"by": 2.0}, CPU)
     assert y.tolist() == [2, 3, 4]
     assert seen == [(X.data_ptr(), STREAM)]
     assert cupy.log == [
@@ -80,7 +80,7 @@ def test_an_out_is_torch_s_memory(cupy) -> None:
 
     op = declare(kernel)
     op.register_shape_inference(lambda x: x)
-    (y,) = _custom_op.call_cuda_kernel(op, [X], {}, CPU)
+    (y,) = _operator_calls.call_cuda_kernel(op, [X], {}, CPU)
     assert y.tolist() == [1, 2, 3]
     assert outs == [y.data_ptr()]
     assert copies(cupy) == 0
@@ -102,7 +102,7 @@ def test_no_out_for_a_shape_that_only_the_kernel_tells(cupy) -> None:
     ):
         op = declare(kernel, kernel.__name__)
         op.register_shape_inference(shapes)
-        assert [y.tolist() for y in _custom_op.call_cuda_kernel(op, [X], {}, CPU)] == [[1, 2, 3]] * len(outs)
+        assert [y.tolist() for y in _operator_calls.call_cuda_kernel(op, [X], {}, CPU)] == [[1, 2, 3]] * len(outs)
     assert outs == [None, None]
 
 
@@ -124,7 +124,7 @@ CONSTANT = []
 def test_what_a_kernel_returns_is_copied(cupy, returned) -> None:
     op = declare(lambda_f32())
     op.register_kernel("cuda")(lambda x: returned(cupy, x))
-    (y,) = _custom_op.call_cuda_kernel(op, [X], {}, CPU)
+    (y,) = _operator_calls.call_cuda_kernel(op, [X], {}, CPU)
     assert y.tolist() == [0, 1, 2]
     assert copies(cupy) == 1
     assert y.data_ptr() != X.data_ptr()
@@ -142,7 +142,7 @@ def test_the_same_array_twice_is_two_tensors() -> None:
         y = x + np.float32(1)
         return y, y
 
-    first, second = _custom_op.call_cuda_kernel(declare(kernel), [X], {}, CPU)
+    first, second = _operator_calls.call_cuda_kernel(declare(kernel), [X], {}, CPU)
     assert first.tolist() == second.tolist() == [1, 2, 3]
     assert first.data_ptr() != second.data_ptr()
 
@@ -154,7 +154,7 @@ def test_dtypes_that_pass_as_integers_come_out_as_themselves(cupy, scalar, step)
         cast = cupy.asnumpy(x).astype(scalar)
         return cupy.asarray(cast.view(bits_of(cast))).view(scalar)[::step]
 
-    (y,) = _custom_op.call_cuda_kernel(declare(kernel), [X], {}, CPU)
+    (y,) = _operator_calls.call_cuda_kernel(declare(kernel), [X], {}, CPU)
     assert y.float().tolist() == np.arange(3)[::step].astype(scalar).astype(np.float32).tolist()
 
 
@@ -165,9 +165,9 @@ def test_a_host_input_is_numpy_s_wherever_the_tensor_lies() -> None:
 
     op = declare(kernel, host_inputs=("shape",))
     with pytest.MonkeyPatch.context() as patch:
-        real = _custom_op.as_array
-        patch.setattr(_custom_op, "as_array", lambda t: t.numpy() if t.dtype == torch.int64 else real(t))
-        (y,) = _custom_op.call_cuda_kernel(op, [X, torch.tensor([3, 1])], {}, CPU)
+        real = _operator_calls.as_array
+        patch.setattr(_operator_calls, "as_array", lambda t: t.numpy() if t.dtype == torch.int64 else real(t))
+        (y,) = _operator_calls.call_cuda_kernel(op, [X, torch.tensor([3, 1])], {}, CPU)
     assert y.shape == (3, 1)
 
 
@@ -176,7 +176,7 @@ def test_a_numpy_array_is_no_result_of_a_cuda_kernel() -> None:
         return np.zeros(3, np.float32)
 
     with pytest.raises(errors.OutputError, match="the CUDA kernel returned a NumPy array"):
-        _custom_op.call_cuda_kernel(declare(kernel), [X], {}, CPU)
+        _operator_calls.call_cuda_kernel(declare(kernel), [X], {}, CPU)
 
 
 def test_tensors_of_a_gpu_go_to_the_cuda_kernel(monkeypatch) -> None:
@@ -187,9 +187,8 @@ def test_tensors_of_a_gpu_go_to_the_cuda_kernel(monkeypatch) -> None:
     op.register_shape_inference(lambda x, shape: x)
     torch_op = exporters.custom_op(op, "torchcuda::op")
     calls = []
-    monkeypatch.setattr(_custom_op, "call_cuda_kernel", lambda *args: calls.append(args) or [X.clone()])
-    module = sys.modules["exporters._custom_op"]
-    monkeypatch.setattr(module, "_device", lambda op, tensors: torch.device("cuda", 0))
+    monkeypatch.setattr(_operator_calls, "call_cuda_kernel", lambda *args: calls.append(args) or [X.clone()])
+    monkeypatch.setattr(_custom_op, "device_of", lambda op, tensors: torch.device("cuda", 0))
     assert torch_op(X, torch.tensor([3, 1])).tolist() == X.tolist()
     assert calls[0][3] == torch.device("cuda", 0)
 

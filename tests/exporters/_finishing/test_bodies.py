@@ -24,6 +24,8 @@ from pyops.testing import Sample, assert_close, check
 from pyops.testing._decomposition_checks import model_with_body
 from tests.helpers.tiers import first_quick
 
+pytestmark = pytest.mark.usefixtures("own_registrations")
+
 Float = TypeVar("Float", np.float16, np.float32, np.float64)
 
 
