@@ -11,7 +11,7 @@ import exporters
 from exporters.errors import ExportError
 from tests.corrections.trials import used, without
 from tests.exporters._library.test_wrong_translations import CASES, flat, shapes
-from tests.helpers.tiers import first_quick
+from tests.helpers.tiers import exhaustive
 
 pytestmark = [
     pytest.mark.usefixtures("own_registrations"),
@@ -43,7 +43,12 @@ class Long(torch.nn.Module):
 WRONG = [name for name, case in CASES.items() if inspect.isfunction(case[0]) and name != "numbers near 0"]
 
 
-@pytest.mark.parametrize("title", first_quick(WRONG))
+# The stress tests have them all.
+ROWS = [WRONG[0], *map(exhaustive, WRONG[8::8])]
+ROWS += [pytest.param(title, marks=pytest.mark.stress) for title in WRONG if WRONG.index(title) % 8]
+
+
+@pytest.mark.parametrize("title", ROWS)
 def test_a_wrong_translation_is_located(title):
     """Without a row of the library, torch's own translation, which is wrong in numbers, computes the call."""
     function, args, others = CASES[title]
