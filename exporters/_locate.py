@@ -116,7 +116,7 @@ def _values(
     """Return tensors that calls of a program compute, ``"split"`` or ``"split[0]"``, by the names wanted for them."""
     found: dict[str, Array] = {}
 
-    class Recorder(kind):  # type: ignore[valid-type, misc]
+    class Recorder(kind):  # type: ignore[valid-type, misc]  # the kind is a variable
         def run_node(self, n: Node) -> Any:
             result = super().run_node(n)
             parts = {n.name: result}

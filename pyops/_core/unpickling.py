@@ -30,5 +30,6 @@ class Pickled:
     """A dataclass that is pickled as the values of its fields, by name."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        values = {item.name: getattr(self, item.name) for item in fields(self) if item.init}  # type: ignore[arg-type]
+        given = [item.name for item in fields(self) if item.init]  # type: ignore[arg-type]  # subclasses are dataclasses
+        values = {name: getattr(self, name) for name in given}
         return partial(unpickle, type(self).__name__, **values), ()

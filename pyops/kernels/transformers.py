@@ -76,7 +76,7 @@ def _(x: Any, weight: Any, *, eps: float) -> Any:
 
 
 @_compiled(rms_norm, "(n),(n)->(n)")
-def _(x, weight, *, eps=1e-6, out=None):  # type: ignore[no-untyped-def]
+def _(x, weight, *, eps=1e-6, out=None):  # type: ignore[no-untyped-def]  # numba infers them
     n = x.shape[-1]
     if weight.shape != (n,):
         raise ValueError("the weights are not as many as the elements of a row")
@@ -128,7 +128,7 @@ def _(gate: Any, up: Any) -> Any:
 
 
 @_compiled(swiglu, "(),()->()")
-def _(gate, up, *, out=None):  # type: ignore[no-untyped-def]
+def _(gate, up, *, out=None):  # type: ignore[no-untyped-def]  # numba infers them
     if gate.shape != up.shape:
         raise ValueError("gate and up differ in shape")
     if out is None:
@@ -177,7 +177,7 @@ def _(gate: Any, up: Any) -> Any:
 
 
 @_compiled(geglu, "(),()->()")
-def _(gate, up, *, out=None):  # type: ignore[no-untyped-def]
+def _(gate, up, *, out=None):  # type: ignore[no-untyped-def]  # numba infers them
     if gate.shape != up.shape:
         raise ValueError("gate and up differ in shape")
     if out is None:
@@ -244,7 +244,7 @@ def _(x: Any, cos: Any, sin: Any) -> Any:
 
 
 @_compiled(rotary_embedding, "(n),(m),(m)->(n)")
-def _(x, cos, sin, *, out=None):  # type: ignore[no-untyped-def]
+def _(x, cos, sin, *, out=None):  # type: ignore[no-untyped-def]  # numba infers them
     n, m = x.shape[-1], cos.shape[-1]
     half = n // 2
     if n != 2 * half or m != sin.shape[-1] or (m != half and m != n):

@@ -224,7 +224,7 @@ def _finfo(dtype: Any) -> Any:
     kind = getattr(dtype, "dtype", dtype)
     if not isinstance(kind, Narrow):
         return None
-    found = ml_dtypes.finfo(kind.half)  # type: ignore[no-untyped-call]
+    found = ml_dtypes.finfo(kind.half)  # type: ignore[no-untyped-call]  # it has no types
     numbers = [getattr(found, name) for name in arraymath._finfo_supported]
     data = tuple(np.float32(number) if isinstance(number, np.generic) else number for number in numbers)
     return lambda dtype: arraymath.finfo(*data)
