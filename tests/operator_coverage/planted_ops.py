@@ -40,6 +40,7 @@ with warnings.catch_warnings():
 ops = [
     _info("twice", lambda x: x + x, (_empty,), (_x,), (-_x,)),
     _info("missing", torch.lgamma, (_x,)),
+    _info("rounded", lambda x: torch.polygamma(1, x), (_x - 2.001,)),
     _info("crash", lambda x: os._exit(11), (_x,)),
     _info("wrong", torch.special.log_ndtr, (_x - 20,)),
     _info("random", torch.randn_like, (_x,)),

@@ -134,7 +134,7 @@ def test_what_stops_a_call(planted, name, mode, kind, reason):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(("name", "custom_nodes"), [("twice", 0), ("missing", 1)])
+@pytest.mark.parametrize(("name", "custom_nodes"), [("twice", 0), ("missing", 1), ("rounded", 1)])
 def test_kernels_run_without_torch(planted, name, custom_nodes):
     result = attempt(planted, Plan(Mode.KERNELS), name, 0)
     assert (str(result.status), len(result.custom_nodes), result.reason) == ("reproduced", custom_nodes, "")
