@@ -18,17 +18,17 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx
 from models_differ import differs
-from small_graphs import FLOAT16, FLOAT32, FLOAT64, INT32, INT64, TYPES, Graph, Invalid, Node, Shape, Value
-from spellings import COMPUTATIONS, INT64_MAX, OVERFLOWS, Speller, spelled_place
+from small_graphs import FLOAT16, FLOAT32, FLOAT64, INT32, INT64, TYPES, Graph, Node, Shape, UnfitError, Value
+from spellings import COMPUTATIONS, INT64_MAX, UNSTEADY, Speller, spelled_place
 
-__all__ = ["COMPUTATIONS", "KINDS", "OVERFLOWS", "NearMiss", "Place", "Planted", "differs", "near_miss", "planted"]
+__all__ = ["COMPUTATIONS", "KINDS", "UNSTEADY", "NearMiss", "Place", "Planted", "differs", "near_miss", "planted"]
 
 EPSILONS = (1e-5, 1e-6, 1e-12, 3e-4, 1e-3)
 BETAS = (0.5, 1.0, 1.702, 2.0, 3.0)
@@ -68,9 +68,9 @@ class NearMiss:
         return self.kind == "shared"
 
 
-def planted(seed: int) -> Planted:
-    """Return the model of a seed, and what it computes where."""
-    scene = Scene(seed)
+def planted(seed: int, spelling: int = 0) -> Planted:
+    """Return the model of a seed, and what it computes where; the same model with another spelling."""
+    scene = Scene(seed, spelling)
     return Planted(seed, scene.graph.model(shuffled=scene.graph.likely(0.2)), tuple(scene.places))
 
 
@@ -87,7 +87,7 @@ def near_miss(seed: int, kind: str | None = None) -> NearMiss:
                 if what is None:
                     break
                 model = edit.graph.checked().model()
-            except Invalid:
+            except UnfitError:
                 continue
             return NearMiss(seed, model, tuple(scene.places), changed, wanted, what)
         kind = None
@@ -96,12 +96,12 @@ def near_miss(seed: int, kind: str | None = None) -> NearMiss:
 class Scene:
     """A graph with places, and the values of its main shape that further nodes may read."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, spelling: int = 0) -> None:
         rng = random.Random(seed)
         self.rng = rng
         self.numbers = np.random.default_rng(seed)
         self.dtype = rng.choices([FLOAT32, FLOAT16, FLOAT64], [8, 1, 1])[0]
-        self.graph = Speller(rng.randint(13, 23), rng, self.dtype)
+        self.graph = Speller(rng.randint(13, 23), random.Random(f"{seed} {spelling}"), self.dtype)
         self.shape = self._shape()
         self.width = self.shape[-1]
         self.pool = [self.graph.input(self.shape, self.dtype)]
@@ -116,7 +116,7 @@ class Scene:
         width = self.rng.choice([4, 6, 8])
         rows = self.rng.choice(["tokens", width, width, 3, 5])
         leading = [self.rng.choice(["batch", 1, 2, 3]), self.rng.choice([1, 2, width])][: self.rng.randint(0, 2)]
-        return (*leading, rows, "width" if self.rng.random() < 0.15 else width)
+        return (*leading, rows, "width" if self.rng.random() < 0.2 else width)
 
     def fits(self, name: str) -> bool:
         is_static = isinstance(self.width, int)
@@ -180,22 +180,29 @@ class Scene:
         k, v = (self.graph.input((*self.shape[:-2], past, self.width), self.dtype) for _ in range(2))
         return [self.like_seen(), k, v, self.mask((*self.shape[:-1], past))]
 
+    def gated(self) -> list[Value]:
+        """Return a gate and what it lets through: two values, or the halves of one projection."""
+        if not isinstance(self.width, int) or self.rng.random() < 0.6:
+            return [self.seen(), self.like_seen()]
+        weights = self.graph.constant(self.normal((self.width, 2 * self.width), self.width**-0.5))
+        both = self.graph.add("MatMul", self.seen(), weights)
+        sizes = self.graph.constant(np.full(2, self.width))
+        return self.rng.sample(self.graph.add("Split", both, sizes, axis=-1, outputs=2), 2)
+
     def plant(self, name: str) -> None:
         inputs = {
             "RMSNorm": lambda: [self.seen(), self.weights(1)],
             "LayerNorm": lambda: [self.seen(), self.weights(1), self.weights(0)],
             "Rotary": lambda: [self.seen(), *self.angles()],
-            "SwiGLU": lambda: [self.seen(), self.like_seen()],
+            "SwiGLU": self.gated,
             "GELU": lambda: [self.seen()],
             "GELUTanh": lambda: [self.seen()],
-            "GeGLU": lambda: [self.seen(), self.like_seen()],
+            "GeGLU": self.gated,
             "ScaledSoftplus": lambda: [self.seen()],
             "MaskedSoftmax": lambda: [self.seen(), self.mask(self.shape)],
             "Attention": self.attended,
         }[name]()
-        attributes = {
-            key: self.rng.choice(self._values(key)) for key in COMPUTATIONS[name].attributes
-        }
+        attributes = {key: self.rng.choice(self._values(key)) for key in COMPUTATIONS[name].attributes}
         self.spell(name, inputs, attributes)
 
     def _values(self, key: str) -> list[float]:
@@ -208,9 +215,9 @@ class Scene:
     def spell(self, name: str, inputs: list[Value], attributes: dict[str, float]) -> None:
         graph = self.graph
         graph.place, graph.labels = len(self.places), []
-        graph.plain = self.rng.choice([0.95, 0.8, 0.4, 0.0])
-        graph.passes = self.rng.choice([0.0, 0.0, 0.03, 0.15])
-        output = spelled_place(graph, name, inputs, attributes)
+        graph.plain = graph.rng.choice([0.95, 0.8, 0.4, 0.0])
+        graph.passes = graph.rng.choice([0.0, 0.0, 0.03, 0.15])
+        output = graph.rename(spelled_place(graph, name, inputs, attributes), f"place{len(self.places)}")
         graph.place, graph.passes = None, 0.0
         names = tuple(value.name for value in inputs)
         self.places.append(Place(name, output.name, names, attributes, tuple(graph.labels)))
@@ -237,9 +244,15 @@ class Scene:
         def over(norm: Callable[[Value], Value]) -> Callable[[Value], Value]:
             return lambda x: add("Div", x, add("Add", norm(x), self.graph.constant(np.array([0.1], self.dtype))))
 
+        def single(op: str) -> Callable[[Value], Value]:
+            return lambda x: add(op, x)
+
+        def double(op: str) -> Callable[[Value], Value]:
+            return lambda x: add(op, x, self.seen())
+
         found: list[Callable[[Value], Value]] = [
-            *((lambda op: lambda x: add(op, x))(op) for op in ("Relu", "Abs", "Neg", "Sin", "Cos", "Tanh")),
-            *((lambda op: lambda x: add(op, x, self.seen()))(op) for op in ("Add", "Sub", "Mul", "Max")),
+            *map(single, ("Relu", "Abs", "Neg", "Sin", "Cos", "Tanh")),
+            *map(double, ("Add", "Sub", "Mul", "Max")),
             lambda x: add("Add", x, self.weights(0)),
             lambda x: add("Mul", x, self.weights(1)),
             over(reduced("ReduceL2")),
@@ -310,9 +323,7 @@ class Edit:
 
     def own(self, *ops: str) -> list[int]:
         return [
-            at
-            for at, node in enumerate(self.graph.nodes)
-            if node.place == self.index and (not ops or node.op in ops)
+            at for at, node in enumerate(self.graph.nodes) if node.place == self.index and (not ops or node.op in ops)
         ]
 
     def pick(self, found: list[Any]) -> Any:
@@ -341,7 +352,8 @@ class Edit:
         """Yield the inputs of the place's nodes that are numbers, with node and position."""
         for at in self.own(*ops):
             for number, name in enumerate(self.graph.nodes[at].inputs):
-                if name and self.graph.values[name].is_float:
+                is_ratio = self.graph.nodes[at].op == "Dropout" and number
+                if name and self.graph.values[name].is_float and not is_ratio:
                     yield at, number, self.graph.values[name]
 
     def called(self, at: int) -> str:
@@ -352,14 +364,13 @@ class Edit:
 
     def constants(self) -> str | None:
         values = self.graph.values
-        read = {name for at in self.own() for name in self.graph.nodes[at].inputs}
-        names = [
-            name
-            for name, place in self.graph.constant_places.items()
-            if place == self.index and name in read and name in values and values[name].is_float
-        ]
+        read = {value.name for _, _, value in self.edges()}
+        names = [name for name, place in self.graph.constant_places.items() if place == self.index and name in read]
         written = [
-            (at, key) for at in self.own() for key, value in self.graph.nodes[at].attributes.items() if type(value) is float
+            (at, key)
+            for at in self.own()
+            for key, value in self.graph.nodes[at].attributes.items()
+            if type(value) is float
         ]
         powers = [
             (at, self.graph.nodes[at].inputs[1])
@@ -399,7 +410,11 @@ class Edit:
         at, by_input = self.rng.choice(found)
         node = self.graph.nodes[at]
         rank = self.graph.values[node.inputs[0]].rank + (node.op == "Unsqueeze")
-        axis = self.rng.randrange(rank)
+        axes = self.graph.constants[node.inputs[1]] if by_input else node.attributes.get("axes")
+        old = node.attributes["axis"] if axes is None else axes[0]
+        axis = self.pick([axis for axis in range(rank) if axis != old % rank])
+        if axis is None:
+            return None
         if by_input:
             self.rewire(at, 1, self.constant([axis]))
         else:
@@ -438,7 +453,8 @@ class Edit:
         found = [
             name
             for name in sorted(earlier)
-            if name != value.name and (self.graph.values[name].shape, self.graph.values[name].dtype) == (value.shape, value.dtype)
+            if name != value.name
+            and (self.graph.values[name].shape, self.graph.values[name].dtype) == (value.shape, value.dtype)
         ]
         other = self.pick(found)
         if other is None:
@@ -489,7 +505,7 @@ class Edit:
         other = self.pick(possible)
         if other is None:
             return None
-        kept = node.attributes if node.op.startswith("Reduce") or "Softmax" in node.op and "max" in other else {}
+        kept = node.attributes if node.op.startswith("Reduce") or other.lower().endswith("max") else {}
         if other == "RMSNormalization":
             self.change(at, op=other, inputs=node.inputs[:2], attributes=node.attributes)
         elif node.op.startswith("Reduce") and self.graph.opset < 18 and "ReduceSum" in (node.op, other):
@@ -510,12 +526,19 @@ class Edit:
         node = self.graph.nodes[at]
         if node.op == "Einsum":
             left, right = node.attributes["equation"].split("->")
-            equation = f"{left}->{''.join(self.rng.sample(right, len(right)))}"
+            equation = f"{left}->{''.join(self.permuted(right))}"
             self.change(at, attributes={"equation": equation})
             return f"{self.called(at)}: {equation}"
-        perm = self.rng.sample(node.attributes["perm"], len(node.attributes["perm"]))
+        perm = self.permuted(node.attributes["perm"])
         self.change(at, attributes={"perm": perm})
         return f"perm of {self.called(at)}: {perm}"
+
+    def permuted(self, items: Sequence[Any]) -> list[Any]:
+        """Return the items, two of them swapped or all in a random order."""
+        found = list(items)
+        first, second = self.rng.sample(range(len(found)), 2)
+        found[first], found[second] = found[second], found[first]
+        return found if self.rng.random() < 0.7 else self.rng.sample(found, len(found))
 
     def bounds(self) -> str | None:
         at = self.pick(self.own("Slice", "Split", "Gather"))
@@ -568,7 +591,9 @@ class Edit:
         if edge is None:
             return None
         at, number, value = edge
-        narrow = self.pick([dtype for dtype in (FLOAT16, FLOAT32, INT32) if dtype.itemsize < value.dtype.itemsize] or [INT32])
+        narrow = self.pick(
+            [dtype for dtype in (FLOAT16, FLOAT32, INT32) if dtype.itemsize < value.dtype.itemsize] or [INT32]
+        )
         at = self.between(at, number, "Cast", to=int(TYPES[narrow]))
         at = self.between(at, number, "Cast", to=int(TYPES[value.dtype]))
         return f"input {number} of {self.called(at)} cast to {narrow} and back"
@@ -593,7 +618,7 @@ class Edit:
             at = self.between(at, number, "Transpose", perm=perm)
             what = f"input {number} of {self.called(at)} transposed"
         if self.graph.checked().values.get(made, value).shape != shape:
-            raise Invalid(made)
+            raise UnfitError(made)
         return what
 
     def shared(self) -> str | None:
@@ -641,9 +666,9 @@ class Edit:
         return f"{called}: the sum over {number}"
 
     def _renamed(self) -> str | None:
-        """Give a static size of the inputs a name, where no node needs the size."""
-        size = self.pick(sorted({size for value in self.graph.inputs for size in value.shape if isinstance(size, int)} - {1}))
-        if size is None:
+        """Give the last dimension a name, where the place has its size as a number."""
+        size = self.graph.values[self.place.inputs[0]].shape[-1]
+        if not {"d", "sqrt(d) x w / sqrt(sum(x^2) + d eps)"} & set(self.place.spelling):
             return None
         self.graph.inputs = [
             replace(value, shape=tuple("named" if item == size else item for item in value.shape))

@@ -1,7 +1,7 @@
 """A builder of small ONNX graphs that knows the shape and the type of each value, for any sizes of dynamic dimensions.
 
-``Graph.add`` raises ``Invalid`` for a node that could not run for all sizes; ``Graph.checked`` says the same of a graph
-whose nodes were changed.
+``Graph.add`` raises ``UnfitError`` for a node that could not run for all sizes; ``Graph.checked`` says the same of a
+graph whose nodes were changed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 import math
 import random
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ TYPES = {
 DTYPES = {number: dtype for dtype, number in TYPES.items()}
 
 
-class Invalid(Exception):
+class UnfitError(Exception):
     """No model: shapes or types that do not fit."""
 
 
@@ -74,18 +74,27 @@ class Graph:
         self.constant_places: dict[str, int | None] = {}
         self.nodes: list[Node] = []
         self.place: int | None = None
-        self._count = 0
+        self._counts: dict[int | None, int] = {}
 
     def copy(self) -> Graph:
         """Return a graph whose nodes, constants and outputs may be replaced."""
         other = copy.copy(self)
-        for name in ("values", "inputs", "outputs", "constants", "constant_nodes", "constant_places", "nodes"):
+        for name in (
+            "values",
+            "inputs",
+            "outputs",
+            "constants",
+            "constant_nodes",
+            "constant_places",
+            "nodes",
+            "_counts",
+        ):
             setattr(other, name, getattr(self, name).copy())
         return other
 
     def new_name(self) -> str:
-        self._count += 1
-        return f"v{self._count}"
+        count = self._counts[self.place] = self._counts.get(self.place, 0) + 1
+        return f"v{count}" if self.place is None else f"p{self.place}_{count}"
 
     def input(self, shape: Shape, dtype: np.dtype) -> Value:
         value = Value(self.new_name(), shape, dtype)
@@ -115,6 +124,15 @@ class Graph:
         found = self._infer(node)
         self.nodes.append(node)
         return found[0] if outputs == 1 else found
+
+    def rename(self, value: Value, name: str) -> Value:
+        """Give another name to the output of the latest node."""
+        node = self.nodes[-1]
+        if node.outputs != (value.name,):
+            raise ValueError(value)
+        self.nodes[-1] = replace(node, outputs=(name,))
+        self.values[name] = replace(self.values.pop(value.name), name=name)
+        return self.values[name]
 
     def _infer(self, node: Node) -> tuple[Value, ...]:
         given = [self.values[name] for name in node.inputs if name]
@@ -234,7 +252,7 @@ def broadcast(*shapes: Shape) -> Shape:
     for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
         wide = {size for size in sizes if size != 1}
         if len(wide) > 1:
-            raise Invalid(shapes)
+            raise UnfitError(shapes)
         found.append(wide.pop() if wide else 1)
     return tuple(found)
 
@@ -242,19 +260,19 @@ def broadcast(*shapes: Shape) -> Shape:
 def _one_dtype(values: Iterable[Value]) -> np.dtype:
     dtypes = {value.dtype for value in values}
     if len(dtypes) > 1:
-        raise Invalid(dtypes)
+        raise UnfitError(dtypes)
     return dtypes.pop()
 
 
 def _axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
-        raise Invalid(axis)
+        raise UnfitError(axis)
     return axis % rank
 
 
 def _integers(graph: Graph, name: str) -> list[int]:
     if name not in graph.constants:
-        raise Invalid("integers that are not constant")
+        raise UnfitError("integers that are not constant")
     return np.ravel(graph.constants[name]).tolist()
 
 
@@ -277,7 +295,7 @@ def _normalization(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     axis = _axis(node.attributes.get("axis", -1), x.rank)
     for other in values[1:]:
         if other.rank > x.rank - axis or broadcast(other.shape, x.shape[axis:]) != x.shape[axis:]:
-            raise Invalid(other)
+            raise UnfitError(other)
     return [(x.shape, _one_dtype(values))]
 
 
@@ -301,18 +319,18 @@ def _reduce(graph: Graph, node: Node, values: list[Value]) -> Kinds:
 def _matmul(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     a, b = values
     if min(a.rank, b.rank) < 2 or a.shape[-1] != b.shape[-2]:
-        raise Invalid(values)
+        raise UnfitError(values)
     return [((*broadcast(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1]), _one_dtype(values))]
 
 
 def _gemm(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     if any(value.rank != 2 for value in values[:2]):
-        raise Invalid(values)
+        raise UnfitError(values)
     a = values[0].shape[:: -1 if node.attributes.get("transA") else 1]
     b = values[1].shape[:: -1 if node.attributes.get("transB") else 1]
     shape = (a[0], b[1])
     if a[1] != b[0] or any(broadcast(c.shape, shape) != shape for c in values[2:]):
-        raise Invalid(values)
+        raise UnfitError(values)
     return [(shape, _one_dtype(values))]
 
 
@@ -321,12 +339,12 @@ def _einsum(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     sizes: dict[str, int | str] = {}
     for term, value in zip(left.split(","), values, strict=True):
         if len(term) != value.rank:
-            raise Invalid(values)
+            raise UnfitError(values)
         for letter, size in zip(term, value.shape, strict=True):
             if sizes.setdefault(letter, size) != size:
-                raise Invalid(values)
+                raise UnfitError(values)
     if not set(right) <= set(sizes):
-        raise Invalid(right)
+        raise UnfitError(right)
     return [(tuple(sizes[letter] for letter in right), _one_dtype(values))]
 
 
@@ -334,7 +352,7 @@ def _transpose(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     x = values[0]
     perm = node.attributes.get("perm", list(range(x.rank))[::-1])
     if sorted(perm) != list(range(x.rank)):
-        raise Invalid(perm)
+        raise UnfitError(perm)
     return [(tuple(x.shape[axis] for axis in perm), x.dtype)]
 
 
@@ -343,10 +361,10 @@ def _concat(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     axis = _axis(node.attributes["axis"], x.rank)
     rest = {(*value.shape[:axis], *value.shape[axis + 1 :]) for value in values if value.rank == x.rank}
     if len(rest) > 1 or any(value.rank != x.rank for value in values):
-        raise Invalid(values)
+        raise UnfitError(values)
     sizes = [value.shape[axis] for value in values]
     if len(sizes) > 1 and any(isinstance(size, str) for size in sizes):
-        raise Invalid(sizes)
+        raise UnfitError(sizes)
     size = sizes[0] if len(sizes) == 1 else sum(sizes)
     return [((*x.shape[:axis], size, *x.shape[axis + 1 :]), _one_dtype(values))]
 
@@ -356,10 +374,10 @@ def _split(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     axis = _axis(node.attributes.get("axis", 0), x.rank)
     size = x.shape[axis]
     if isinstance(size, str):
-        raise Invalid(size)
+        raise UnfitError(size)
     sizes = _integers(graph, node.inputs[1]) if len(node.inputs) > 1 else [size // count] * count
     if len(sizes) != count or sum(sizes) != size or min(sizes) < 1:
-        raise Invalid(sizes)
+        raise UnfitError(sizes)
     return [((*x.shape[:axis], part, *x.shape[axis + 1 :]), x.dtype) for part in sizes]
 
 
@@ -374,11 +392,11 @@ def _slice(graph: Graph, node: Node, values: list[Value]) -> Kinds:
         size = shape[at]
         if isinstance(size, str):
             if (start, step) != (0, 1) or end < 2**31:
-                raise Invalid(size)
+                raise UnfitError(size)
             continue
         shape[at] = len(range(size)[start:end:step])
         if not shape[at]:
-            raise Invalid("empty")
+            raise UnfitError("empty")
     return [(tuple(shape), x.dtype)]
 
 
@@ -386,23 +404,23 @@ def _reshape(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     x = values[0]
     wanted = _integers(graph, node.inputs[1])
     if any(size == 0 and at >= x.rank for at, size in enumerate(wanted)):
-        raise Invalid(wanted)
+        raise UnfitError(wanted)
     shape: list[int | str] = [x.shape[at] if size == 0 else size for at, size in enumerate(wanted)]
     names = [size for size in x.shape if isinstance(size, str)]
     for size in shape:
         if isinstance(size, str):
             if size not in names:
-                raise Invalid(wanted)
+                raise UnfitError(wanted)
             names.remove(size)
     total = math.prod(size for size in x.shape if isinstance(size, int))
     known = math.prod(size for size in shape if isinstance(size, int) and size != -1)
     if -1 in shape:
         rest = total // known
         if rest * known != total or len(names) > 1 or (names and rest != 1):
-            raise Invalid(wanted)
+            raise UnfitError(wanted)
         shape[shape.index(-1)] = names[0] if names else rest
     elif names or total != known:
-        raise Invalid(wanted)
+        raise UnfitError(wanted)
     return [(tuple(shape), x.dtype)]
 
 
@@ -419,7 +437,7 @@ def _squeeze(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     x = values[0]
     at = {_axis(axis, x.rank) for axis in _integers(graph, node.inputs[1])}
     if any(x.shape[axis] != 1 for axis in at):
-        raise Invalid(x)
+        raise UnfitError(x)
     return [(tuple(size for axis, size in enumerate(x.shape) if axis not in at), x.dtype)]
 
 
@@ -432,7 +450,7 @@ def _gather(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     axis = _axis(node.attributes.get("axis", 0), x.rank)
     size = x.shape[axis]
     if isinstance(size, str) or any(not -size <= index < size for index in _integers(graph, node.inputs[1])):
-        raise Invalid(x)
+        raise UnfitError(x)
     return [((*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]), x.dtype)]
 
 
@@ -444,24 +462,24 @@ def _shape(graph: Graph, node: Node, values: list[Value]) -> Kinds:
 def _attention(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     q, k, v, mask = values
     if {q.rank, k.rank, v.rank} != {4} or q.shape[:2] != k.shape[:2] or k.shape[:3] != v.shape[:3]:
-        raise Invalid(values)
+        raise UnfitError(values)
     scores = (*q.shape[:3], k.shape[2])
     if q.shape[3] != k.shape[3] or broadcast(mask.shape, scores) != scores or mask.shape[-2:] != scores[-2:]:
-        raise Invalid(values)
+        raise UnfitError(values)
     return [((*q.shape[:3], v.shape[3]), _one_dtype(values))]
 
 
-_SAME = (
-    "Abs Atan Cos Dropout Elu Erf Exp Gelu HardSigmoid Hardmax Identity Log LogSoftmax Neg Reciprocal Relu "
-    "Sigmoid Sin Softmax Softplus Softsign Sqrt Tanh"
-)
+_OPERATORS = {
+    _same: """
+        Abs Atan Cos Dropout Elu Erf Exp Gelu HardSigmoid Hardmax Identity Log LogSoftmax Neg Reciprocal Relu
+        Sigmoid Sin Softmax Softplus Softsign Sqrt Tanh
+    """,
+    _elementwise: "Add Sub Mul Div Sum Mean Max Min",
+    _reduce: "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp",
+    _normalization: "LayerNormalization RMSNormalization",
+}
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_SAME.split(), _same),
-    **dict.fromkeys("Add Sub Mul Div Sum Mean Max Min".split(), _elementwise),
-    **dict.fromkeys(
-        "ReduceMean ReduceSum ReduceMax ReduceMin ReduceL1 ReduceL2 ReduceSumSquare ReduceLogSumExp".split(), _reduce
-    ),
-    **dict.fromkeys(["LayerNormalization", "RMSNormalization"], _normalization),
+    **{op: rule for rule, ops in _OPERATORS.items() for op in ops.split()},
     "Attention": _attention,
     "Cast": _cast,
     "CastLike": _cast_like,

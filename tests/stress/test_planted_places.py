@@ -1,26 +1,20 @@
 """Planted places compute what they are said to, changed ones run, and the judge tells the two apart."""
 
 import random
-from collections import Counter
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from models_differ import differs, float64_model
-from planted_places import COMPUTATIONS, KINDS, near_miss, planted
-from small_graphs import FLOAT16, FLOAT32, FLOAT64, Value
+from planted_places import COMPUTATIONS, KINDS, UNSTEADY, near_miss, planted
+from small_graphs import FLOAT16, FLOAT32, FLOAT64
 from spellings import Speller, spelled_place
 
 pytestmark = pytest.mark.stress
 
 COUNT = 30
 ROUNDING = {FLOAT16: 3e-2, FLOAT32: 1e-4, FLOAT64: 1e-10}
-WITH_SHAPE = {
-    "w": lambda shape: shape[-1:],
-    "b": lambda shape: shape[-1:],
-    "m": lambda shape: shape[-1:],
-}
 
 
 @pytest.mark.parametrize("first", range(0, 300, COUNT))
@@ -30,7 +24,9 @@ def test_planted_places_compute_what_they_are_said_to(first: int):
         onnx.checker.check_model(case.model, full_check=True)
         found = values_of(case.model, {name for place in case.places for name in (*place.inputs, place.output)}, seed)
         for place in case.places:
-            assert_computes(place.computation, [found[name] for name in place.inputs], place.attributes, found[place.output])
+            assert_computes(
+                place.computation, [found[name] for name in place.inputs], place.attributes, found[place.output]
+            )
 
 
 @pytest.mark.parametrize("first", range(0, 300, COUNT))
@@ -43,12 +39,9 @@ def test_near_misses_run(first: int):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_near_miss_is_told_apart(kind: str):
-    told = Counter[bool]()
-    for seed in range(1000, 1040):
-        case = near_miss(seed, kind)
-        if case.kind == kind and kind != "shared":
-            told[differs(*with_equal_ends(planted(seed).model, case.model), seed) is not None] += 1
-    assert kind == "shared" or told[True]
+    cases = [case for case in (near_miss(seed, kind) for seed in range(1000, 1150)) if case.kind == kind]
+    told = [differs(*with_equal_ends(planted(case.seed).model, case.model), case.seed) for case in cases]
+    assert any(told) == (kind != "shared")
 
 
 @pytest.mark.parametrize("name", COMPUTATIONS)
@@ -60,16 +53,15 @@ def test_spellings_of_small_numbers(name: str):
         dtype = FLOAT64 if FLOAT64 in computation.dtypes and rng.random() < 0.5 else FLOAT32
         graph = Speller(rng.randint(13, 23), rng, dtype)
         shape = (2, 1, 4, 4)[-rng.randint(2, 4) :]
-        inputs = [graph.input(WITH_SHAPE.get(key, tuple)(shape), dtype) for key in computation.inputs]
-        if name == "Attention":
-            inputs[3] = graph.input((4, 4), dtype)
+        shapes = {"w": shape[-1:], "b": shape[-1:], "m": shape[-2:]}
+        inputs = [graph.input(shapes.get(key, shape), dtype) for key in computation.inputs]
         attributes = {key: {"eps": 1e-6, "beta": 1.7, "scale": 0.3}[key] for key in computation.attributes}
         graph.place, graph.passes = 0, rng.choice([0, 0.2])
         graph.outputs = [spelled_place(graph, name, inputs, attributes).name]
         numbers = np.random.default_rng(seed)
         arrays = [(numbers.standard_normal(value.shape) * 1e-3).astype(dtype) for value in inputs]
         model = graph.model()
-        feed = {value.name: array for value, array in zip(inputs, arrays, strict=True) if is_read(graph, value)}
+        feed = {value.name: array for value, array in zip(inputs, arrays, strict=True)}
         (found,) = session(model).run(None, feed)
         assert_computes(name, arrays, attributes, found)
 
@@ -78,6 +70,14 @@ def test_the_judge_takes_a_model_for_itself():
     for seed in range(200):
         model = planted(seed).model
         assert differs(model, model, seed) is None
+
+
+def test_the_judge_takes_other_spellings_for_the_same():
+    for seed in range(400):
+        case, other = planted(seed), planted(seed, spelling=1)
+        spelled = {label for place in (*case.places, *other.places) for label in place.spelling}
+        if not spelled & UNSTEADY:
+            assert differs(case.model, other.model, seed) is None
 
 
 def test_float64_models_are_precise():
@@ -96,14 +96,11 @@ def test_float64_models_are_precise():
             assert_computes(place.computation, values, place.attributes, found[place.output], rounding)
 
 
-def is_read(graph: Speller, value: Value) -> bool:
-    return any(item.name == value.name for item in graph.inputs)
-
-
 def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # some fusions raise
     return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
@@ -148,14 +145,8 @@ def assert_computes(
 
 
 def with_equal_ends(model: onnx.ModelProto, other: onnx.ModelProto) -> tuple[onnx.ModelProto, onnx.ModelProto]:
-    """Return both models with the outputs that both have, and with the inputs of the second."""
-    shared = {item.name for item in model.graph.output} & {item.name for item in other.graph.output}
-    pair = []
-    for each in (model, other):
-        copy = onnx.ModelProto()
-        copy.CopyFrom(each)
-        kept = [item for item in each.graph.output if item.name in shared]
-        del copy.graph.output[:]
-        copy.graph.output.extend(kept)
-        pair.append(copy)
-    return pair[0], pair[1]
+    """Return the model, and the other with no more outputs."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(other)
+    del copy.graph.output[len(model.graph.output) :]
+    return model, copy
