@@ -25,7 +25,7 @@ Run = Callable[[Arrays], list[np.ndarray]]
 DOUBLE = onnx.TensorProto.DOUBLE
 # From the coarsest to the finest.
 FLOATS = (onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT, DOUBLE)
-UNITS_OF_FLOAT64 = 1e4  # of a model of float64, nothing finer says how it rounds
+UNITS_OF_FLOAT64 = 1e4
 SIZES = (1, 2, 3, 4, 5, 7)
 
 
@@ -49,7 +49,8 @@ def differs(before: Any, after: Any, seed: int) -> str | None:
     except Exception as error:
         return f"does not load: {str(error)[:300]}"
     numbers = np.random.default_rng(seed)
-    for kind in ("normal", "small", "large"):
+
+    def problem(kind: str) -> str | None:
         feed, wanted = _drawn(first, kind, numbers, run)
         try:
             found = run_second(feed)
@@ -59,11 +60,14 @@ def differs(before: Any, after: Any, seed: int) -> str | None:
         ideal = precise(_as_float64(feed, first))
         nudged = precise(_as_float64(_nudged(feed, numbers), first))
         for name, *arrays in zip(_outputs(first), found, wanted, ideal, nudged, strict=True):
-            problem = _difference(*arrays, largest=float(largest), overflows=kind == "large")
-            if problem:
+            difference = _difference(*arrays, largest=float(largest), overflows=kind == "large")
+            if difference:
                 shapes = {key: list(array.shape) for key, array in feed.items()}
-                return f"{name} on {kind} inputs {shapes}: {problem}"
-    return None
+                return f"{name} on {kind} inputs {shapes}: {difference}"
+        return None
+
+    # A softmax of large numbers is on an edge now and then, where any rounding decides, but not twice.
+    return problem("normal") or problem("small") or (problem("large") and problem("large"))
 
 
 def _difference(
@@ -79,8 +83,7 @@ def _difference(
         return f"{found.dtype}{list(found.shape)} instead of {wanted.dtype}{list(wanted.shape)}"
     if not _is_float(wanted):
         return None if np.array_equal(found, wanted) else f"{found.tolist()} instead of {wanted.tolist()}"[:300]
-    epsilon = float(ml_dtypes.finfo(wanted.dtype).eps)
-    units = UNITS_OF_FLOAT64 if wanted.dtype == np.float64 else 10
+    wanted_type, epsilon = wanted.dtype, float(ml_dtypes.finfo(wanted.dtype).eps)
     found, wanted, ideal, nudged = (array.astype(np.float64) for array in (found, wanted, ideal, nudged))
     finite, exact = np.isfinite(wanted), np.isfinite(ideal)
     if not overflows:  # where float64 has no number either, large inputs are past what it can tell
@@ -96,7 +99,10 @@ def _difference(
         carried = np.abs(nudged - ideal)[judged]
     carried = carried[np.isfinite(carried)].max(initial=0)
     largest = max(largest, np.abs(ideal)[judged].max())
-    allowed = 10 * max(rounding, carried) + units * epsilon * largest
+    if wanted_type == np.float64:  # nothing finer says how it rounds
+        allowed = UNITS_OF_FLOAT64 * epsilon * max(largest, 1) + 10 * carried
+    else:
+        allowed = 10 * (max(rounding, carried) + epsilon * largest)
     if np.all(apart <= allowed):
         return None
     worst = np.unravel_index(np.argmax(np.where(np.isnan(apart), np.inf, apart)), apart.shape)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -34,8 +34,7 @@ class UnfitError(Exception):
     """No model: shapes or types that do not fit."""
 
 
-@dataclass(frozen=True)
-class Value:
+class Value(NamedTuple):
     name: str
     shape: Shape
     dtype: np.dtype
@@ -75,21 +74,14 @@ class Graph:
         self.nodes: list[Node] = []
         self.place: int | None = None
         self._counts: dict[int | None, int] = {}
+        self._inferred: dict[str, tuple[Node, list[Value], tuple[Value, ...]]] = {}
 
     def copy(self) -> Graph:
         """Return a graph whose nodes, constants and outputs may be replaced."""
         other = copy.copy(self)
-        for name in (
-            "values",
-            "inputs",
-            "outputs",
-            "constants",
-            "constant_nodes",
-            "constant_places",
-            "nodes",
-            "_counts",
-        ):
-            setattr(other, name, getattr(self, name).copy())
+        for name, value in vars(self).items():
+            if isinstance(value, list | dict):
+                setattr(other, name, value.copy())
         return other
 
     def new_name(self) -> str:
@@ -131,14 +123,20 @@ class Graph:
         if node.outputs != (value.name,):
             raise ValueError(value)
         self.nodes[-1] = replace(node, outputs=(name,))
-        self.values[name] = replace(self.values.pop(value.name), name=name)
+        self.values[name] = self.values.pop(value.name)._replace(name=name)
         return self.values[name]
 
     def _infer(self, node: Node) -> tuple[Value, ...]:
         given = [self.values[name] for name in node.inputs if name]
-        kinds = [(shape, dtype) for shape, dtype in RULES[node.op](self, node, given)]
-        found = tuple(Value(name, *kind) for name, kind in zip(node.outputs, kinds, strict=True))
-        self.values.update((value.name, value) for value in found)
+        known = self._inferred.get(node.outputs[0])
+        if known and known[0] is node and known[1] == given:
+            found = known[2]
+        else:
+            kinds = RULES[node.op](self, node, given)
+            found = tuple([Value(name, *kind) for name, kind in zip(node.outputs, kinds, strict=True)])
+            self._inferred[node.outputs[0]] = node, given, found
+        for value in found:
+            self.values[value.name] = value
         return found
 
     def checked(self) -> Graph:
@@ -247,6 +245,8 @@ Rule = Callable[[Graph, Node, list[Value]], Kinds]
 
 
 def broadcast(*shapes: Shape) -> Shape:
+    if len(set(shapes)) == 1:
+        return shapes[0]
     rank = max(map(len, shapes))
     found: list[int | str] = []
     for sizes in zip(*((1,) * (rank - len(shape)) + shape for shape in shapes), strict=True):
@@ -257,11 +257,11 @@ def broadcast(*shapes: Shape) -> Shape:
     return tuple(found)
 
 
-def _one_dtype(values: Iterable[Value]) -> np.dtype:
-    dtypes = {value.dtype for value in values}
-    if len(dtypes) > 1:
-        raise UnfitError(dtypes)
-    return dtypes.pop()
+def _one_dtype(values: list[Value]) -> np.dtype:
+    dtype = values[0].dtype
+    if any(value.dtype != dtype for value in values):
+        raise UnfitError(values)
+    return dtype
 
 
 def _axis(axis: int, rank: int) -> int:
