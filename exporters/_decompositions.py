@@ -63,6 +63,26 @@ def body(
     return as_function(model.graph, signature.domain, signature.name, [name for name, *_ in inputs], taken, like)
 
 
+@quiet()
+def call_model(
+    decomposition: Decomposition, specs: Sequence[TensorSpec], attributes: Mapping[str, Any], opset: int, plain: bool
+) -> onnx.ModelProto | None:
+    """Return a model of one call, as `export` or torch's exporter make it; see `pyops._onnx.bodies.call_model`."""
+    declared = zip(decomposition.signature.parameters(len(specs)), specs, strict=True)
+    inputs = [(item.name, item.type, spec) for item, spec in declared]
+    sizes = torch.export.Dim.DYNAMIC, torch.export.Dim.STATIC
+    if not plain:
+        return onnx_ir.serde.serialize_model(_exported(decomposition, inputs, attributes, (), opset, None, sizes)[0])
+    call, args, given = _prepared(decomposition, inputs, attributes, (), opset, None, sizes)
+    try:
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            program = torch.onnx.export(call, args, dynamo=True, verbose=False, **given)
+    except Exception:  # whatever torch's exporter raises: `export` has more translations
+        return None
+    assert program is not None
+    return onnx_ir.serde.serialize_model(program.model)
+
+
 class _Call(torch.nn.Module):
     """A call of a decomposition, as a module that takes the tensors among the inputs, and some of the attributes."""
 
@@ -83,6 +103,7 @@ def _exported(
     numbers: Sequence[str],
     opset: int,
     wide: TypeParameter | None,
+    sizes: tuple[Any, Any] = (torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO),
 ) -> tuple[onnx_ir.Model, Sequence[str]]:
     """Return the model of a call of a decomposition, and those of the attributes `numbers` that it takes as inputs.
 
@@ -91,17 +112,12 @@ def _exported(
     DeclarationError
         It cannot be exported, or returns other outputs than declared.
     """
-    present = {name: spec for name, _, spec in inputs if spec is not None}
-    axes = [*map(_axes, present.values()), *[{}] * len(numbers)]
-    taken = _examples(inputs, wide), {name: torch.tensor(attributes[name]) for name in numbers}
-    call, args = _Call(decomposition, taken, attributes).eval(), tuple(tensor_leaves(taken))
-    names, shapes = [*present, *numbers], (tuple(axes),)
-    given: Any = {"dynamic_shapes": shapes, "opset_version": opset, "input_names": names, "verify": False}
+    call, args, given = _prepared(decomposition, inputs, attributes, numbers, opset, wide, sizes)
     try:
         # Warnings about sizes that are specialized concern models of users.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             if numbers:  # it may ask whether they are tensors
-                plain = call_validated(decomposition, taken[0], with_tensors(attributes))
+                plain = call_validated(decomposition, _examples(inputs, wide), with_tensors(attributes))
                 torch.testing.assert_close(call(*args), tuple(plain), equal_nan=True)
             model = export(call, args, **given).model
             if _foreign(model):  # ops of pyops.kernels, which another translation may do without
@@ -110,13 +126,31 @@ def _exported(
             raise DeclarationError(f"{decomposition.name} needs operators of {foreign.pop()!r}; a body has ONNX's own")
     except Exception as error:  # whatever torch, a translation or the decomposition raises
         if numbers:  # it may need them as Python's
-            return _exported(decomposition, inputs, attributes, (), opset, wide)
+            return _exported(decomposition, inputs, attributes, (), opset, wide, sizes)
         if isinstance(error, DeclarationError):
             raise
         raise DeclarationError(f"{decomposition.name} cannot be exported: {type(error).__name__}: {error}") from error
-    for name, value in zip(names, model.graph.inputs, strict=True):
+    for name, value in zip(given["input_names"], model.graph.inputs, strict=True):
         value.name = name
     return model, numbers
+
+
+def _prepared(
+    decomposition: Decomposition,
+    inputs: Inputs,
+    attributes: Mapping[str, Any],
+    numbers: Sequence[str],
+    opset: int,
+    wide: TypeParameter | None,
+    sizes: tuple[Any, Any],
+) -> tuple[_Call, tuple[torch.Tensor, ...], dict[str, Any]]:
+    """Return a call as a module, its tensors, and the arguments of an export with named sizes and others as given."""
+    present = {name: spec for name, _, spec in inputs if spec is not None}
+    axes = [*(_axes(spec, *sizes) for spec in present.values()), *[{}] * len(numbers)]
+    taken = _examples(inputs, wide), {name: torch.tensor(attributes[name]) for name in numbers}
+    names, shapes = [*present, *numbers], (tuple(axes),)
+    given: Any = {"dynamic_shapes": shapes, "opset_version": opset, "input_names": names, "verify": False}
+    return _Call(decomposition, taken, attributes).eval(), tuple(tensor_leaves(taken)), given
 
 
 def _foreign(model: onnx_ir.Model) -> set[str]:
@@ -145,7 +179,6 @@ def _examples(inputs: Inputs, wide: TypeParameter | None) -> list[torch.Tensor |
     return made
 
 
-def _axes(spec: TensorSpec) -> dict[int, Any]:
-    """Return the sizes that stay dynamic: it is an error if a named one cannot, and others may be fixed."""
-    dim = torch.export.Dim
-    return {axis: dim.DYNAMIC if isinstance(size, SymbolicDim) else dim.AUTO for axis, size in enumerate(spec.shape)}
+def _axes(spec: TensorSpec, named: Any, other: Any) -> dict[int, Any]:
+    """Return how the sizes are exported: it is an error if a dynamic one has to be fixed, and automatic ones may be."""
+    return {axis: named if isinstance(size, SymbolicDim) else other for axis, size in enumerate(spec.shape)}

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ._extensions import get_library_path as get_library_path
     from ._machine.libraries.build import build as build
     from ._onnx.schema_registration import register_schemas as register_schemas
+    from ._patterns.replacement import replace as replace
     from .testing._model_comparison import compare_models as compare_models
 
 __version__ = "0.2.0"

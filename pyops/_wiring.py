@@ -37,6 +37,7 @@ PUBLIC = {
     "reference_ops": "._core.runtime.reference_ops",
     "register_custom_ops": "._core.runtime.inference_session",
     "register_schemas": "._onnx.schema_registration",
+    "replace": "._patterns.replacement",
     "shapes": ".shapes",
     "show_model": "._display.netron",
     "testing": ".testing",

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import onnx
+import onnx.inliner
 from onnx.reference import ReferenceEvaluator
 
 from .._core import Decomposition, graphs
@@ -55,6 +56,49 @@ def body(decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, A
     return function
 
 
+def call_model(
+    decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, Any], opset: int, plain: bool = False
+) -> onnx.ModelProto | None:
+    """Return a model of one call of a decomposition, in which the sizes of inputs that are numbers are fixed.
+
+    Parameters
+    ----------
+    plain : bool
+        As torch's own exporter writes it; None if that fails, or if there is only one way to write it.
+
+    Raises
+    ------
+    DeclarationError, MissingDependencyError
+        As for `body`.
+    """
+    if not decomposition.is_onnxscript:
+        found: onnx.ModelProto | None = _torch(decomposition).call_model(
+            decomposition, inputs, attributes, opset, plain
+        )
+        return found
+    if plain:
+        return None
+    function = body(decomposition, inputs, attributes, opset)
+    node = onnx.helper.make_node(function.name, function.input, function.output, domain=function.domain)
+    node.attribute.extend(_attribute_protos(decomposition, attributes))
+    given = [
+        onnx.ValueInfoProto(name=name, type=type) for name, type in zip(function.input, _types(inputs), strict=True)
+    ]
+    graph = onnx.helper.make_graph([node], "call", given, [onnx.ValueInfoProto(name=name) for name in function.output])
+    imports = [*function.opset_import, onnx.helper.make_opsetid(function.domain, 1)]
+    model = onnx.helper.make_model(graph, functions=[function], opset_imports=imports)
+    return onnx.inliner.inline_local_functions(model)
+
+
+def _attribute_protos(decomposition: Decomposition, attributes: Mapping[str, Any]) -> list[onnx.AttributeProto]:
+    declared = decomposition.signature.attributes
+    return [attribute_proto(item, attributes[item.name]) for item in declared if attributes[item.name] is not None]
+
+
+def _types(inputs: Specs) -> list[onnx.TypeProto]:
+    return [onnx.TypeProto() if spec is None else tensor_type(spec.dtype, spec.shape) for spec in inputs]
+
+
 def infer_shapes(decomposition: Decomposition, *inputs: TensorSpec | None, **attributes: Any) -> Any:
     """Infer the specs of the outputs as a shape function does, from a body that is made for this call.
 
@@ -67,9 +111,9 @@ def infer_shapes(decomposition: Decomposition, *inputs: TensorSpec | None, **att
     """
     function = body(decomposition, inputs, attributes, onnx.defs.onnx_opset_version())
     signature = decomposition.signature
-    protos = [attribute_proto(a, attributes[a.name]) for a in signature.attributes if attributes[a.name] is not None]
-    types = [onnx.TypeProto() if spec is None else tensor_type(spec.dtype, spec.shape) for spec in inputs]
-    found = [item.tensor_type for item in onnx.shape_inference.infer_function_output_types(function, types, protos)]
+    protos = _attribute_protos(decomposition, attributes)
+    inferred = onnx.shape_inference.infer_function_output_types(function, _types(inputs), protos)
+    found = [item.tensor_type for item in inferred]
     if not all(item.HasField("shape") for item in found):
         raise ShapeInferenceError(f"{decomposition.name} does not tell the rank of an output: register a function")
     specs = tuple(spec_of(item) for item in found)

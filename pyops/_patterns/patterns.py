@@ -1,0 +1,244 @@
+"""Patterns: what the decompositions of an op compute, as terms with open inputs, attributes and sizes."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+
+from .. import Op
+from .._core import AttributeKind, Decomposition, Signature
+from .._onnx import bodies
+from .._onnx.type_inference import infer_types
+from .._support.element_types import DType
+from ..errors import PyopsError
+from ..shapes import TensorSpec
+from .matching import ANY
+from .normal_form import NormalForm, types_of
+from .terms import LEAF, PRODUCT, Factor, Scaled
+
+_OPSETS = (18, 23)  # the first that torch's exporter has, and the first with attention as an operator
+
+_STAND_INS = (1.2345678e-3, 1.6543210e-3, 2.3456789e-3, 2.7654321e-3)
+_SIZES = ({"b": 2, "n": 4, "s": 5, "d": 8}, {"b": 3, "n": 6, "s": 7, "d": 12})
+_RANKS = ("bsd", "bnsd", "sd", "d")
+_MOST_CHOICES = 8
+_SHAPED = {"Reshape", "Expand"}
+_RANKED = {"Transpose", *_SHAPED}
+
+
+_exact: dict[Any, Pattern | str] = {}
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """One way to compute an op.
+
+    Attributes
+    ----------
+    decomposition : Decomposition
+        Where it comes from.
+    root : (Factor, Term)
+        What it computes; its leaves are named as the inputs of `names`.
+    names : sequence of str
+        The inputs, in the op's order.
+    attributes : mapping
+        The values of the attributes for which it was made, of all but those that it leaves open.
+    dims : sequence of sequences
+        The sizes of the inputs: ints, or names.
+    dtypes : sequence of numpy.dtype
+        The dtypes of the inputs.
+    """
+
+    decomposition: Decomposition
+    root: Scaled
+    names: Sequence[str]
+    attributes: Mapping[str, Any]
+    dims: Sequence[Sequence[Any]]
+    dtypes: Sequence[DType]
+
+    @property
+    def is_sized(self) -> bool:
+        """Return whether the sizes of inputs decide about numbers or shapes in it."""
+        inner = list(_inner(self.root))
+        return any(term.op in _SHAPED or (ANY, 1.0) in factor.attributes for factor, term in inner)
+
+    @property
+    def is_ranked(self) -> bool:
+        """Return whether inputs of other ranks may need another pattern."""
+        return any(term.op in _RANKED for _, term in _inner(self.root))
+
+
+def patterns_of(op: Op[..., Any], opset: int, plain: bool) -> tuple[list[Pattern], list[str]]:
+    """Return the patterns of an op's decompositions, and why some could not be made.
+
+    Parameters
+    ----------
+    opset : int
+        The version of ONNX's own domain.
+    plain : bool
+        As torch's own exporter writes them.
+    """
+    found: list[Pattern] = []
+    problems: list[str] = []
+    for decomposition in op.decompositions:
+        own, problem = _patterns(decomposition, _opset(opset), plain)
+        found += own
+        problems += [problem] if problem else []
+    return found, problems
+
+
+def _opset(opset: int) -> int:
+    """Return the opset version of the patterns for a model's."""
+    return _OPSETS[opset >= _OPSETS[1]]
+
+
+@functools.lru_cache(256)
+def _patterns(decomposition: Decomposition, opset: int, plain: bool) -> tuple[list[Pattern], str]:
+    signature = decomposition.signature
+    if len(signature.outputs) > 1 or signature.outputs[0].variadic:
+        return [], f"{signature.qualified_name} has several outputs: such ops are not searched"
+    found: list[Pattern] = []
+    problem = ""
+    for attributes in _choices(signature):
+        for rank in _RANKS:
+            shapes = _example(decomposition, rank, attributes)
+            if shapes is None:
+                continue
+            try:
+                made = _at_sizes(decomposition, shapes, attributes, opset, plain)
+            except PyopsError as error:
+                problem = str(error)
+                continue
+            found += [made] if made else []
+            if made is None or not made.is_ranked:
+                break
+    unique = {f"{item.root[0]} {item.root[1].describe(99)} {item.attributes}": item for item in found}
+    if not (unique or problem or plain):
+        problem = f"{decomposition.name} takes no inputs of the sizes that are tried, with 1 to 4 dimensions"
+    return list(unique.values()), "" if unique else problem
+
+
+def _choices(signature: Signature) -> Iterator[dict[str, Any]]:
+    """Yield attributes: numbers that stand for those of floating point, and the values that the others can have."""
+    floats = [item for item in signature.attributes if item.kind is AttributeKind.FLOAT and not item.is_list]
+    stand_ins = dict(zip((item.name for item in floats), _STAND_INS, strict=False))
+    others = [item for item in signature.attributes if item.name not in stand_ins]
+    values = [(False, True) if item.boolean else item.choices or (item.default,) for item in others]
+    for chosen in itertools.islice(itertools.product(*values), _MOST_CHOICES):
+        yield {**dict(zip((item.name for item in others), chosen, strict=True)), **stand_ins}
+
+
+def _example(decomposition: Decomposition, rank: str, attributes: Mapping[str, Any]) -> list[str] | None:
+    """Return axes of inputs with which a decomposition can be called, the first of which has these."""
+    inputs = decomposition.signature.inputs
+    others = dict.fromkeys([rank, rank[-1:], rank[-2:], rank[:-2] + "ss", "ss", ""])
+    for shapes in itertools.product((rank,), *[others] * (len(inputs) - 1)):
+        arrays = [
+            np.ones([_SIZES[0][axis] for axis in shape], spec.dtype)
+            for shape, spec in zip(shapes, _specs(decomposition.signature, shapes, _SIZES[0]), strict=True)
+        ]
+        try:
+            bodies.reference(decomposition, arrays, attributes, precise=False)
+        except Exception:  # whatever the decomposition raises for these sizes
+            continue
+        return list(shapes)
+    return None
+
+
+def _specs(signature: Signature, shapes: Sequence[str], sizes: Mapping[str, int]) -> list[TensorSpec]:
+    """Return specs of the inputs; those of a type parameter are float32 if they can be."""
+    single = np.dtype(np.float32)
+    dtypes = [single if single in item.type.dtypes else item.type.dtypes[0] for item in signature.inputs]
+    return [TensorSpec([sizes[axis] for axis in shape], d) for shape, d in zip(shapes, dtypes, strict=True)]
+
+
+def _at_sizes(
+    decomposition: Decomposition, shapes: Sequence[str], attributes: Mapping[str, Any], opset: int, plain: bool
+) -> Pattern | None:
+    """Return the pattern of a decomposition; numbers that depend on sizes are left open in it."""
+    specs = [_specs(decomposition.signature, shapes, sizes) for sizes in _SIZES]
+    open_ = {name: value for name, value in attributes.items() if value in _STAND_INS}
+    moved = {**attributes, **{name: value * 1.37 for name, value in open_.items()}}
+    first = bodies.call_model(decomposition, specs[0], attributes, opset, plain)
+    second = bodies.call_model(decomposition, specs[1], moved, opset, plain)
+    if first is None or second is None:
+        return None
+    pattern = _read(decomposition, first, open_, attributes)
+    other = _read(decomposition, second, {name: moved[name] for name in open_}, attributes)
+    numbers = [factor.number for factor, _ in _inner(other.root)]
+    for owner, index, factor in _factors(pattern.root):
+        if not any(math.isclose(factor.number, number, rel_tol=1e-6) for number in numbers):
+            arguments = list(owner.args)
+            arguments[index] = Factor(1.0, ((ANY, 1.0),)), arguments[index][1]
+            owner.args = tuple(arguments)
+    return pattern
+
+
+def exact_pattern(
+    decomposition: Decomposition,
+    specs: Sequence[TensorSpec],
+    attributes: Mapping[str, Any],
+    opset: int,
+    plain: bool,
+) -> Pattern | str:
+    """Return the pattern of one call, of its sizes, types and attributes, or why there is none."""
+    key = decomposition, str(specs), str(attributes), opset, plain
+    if key not in _exact:
+        try:
+            model = bodies.call_model(decomposition, specs, attributes, _opset(opset), plain)
+        except PyopsError as error:
+            _exact[key] = str(error)
+        else:
+            _exact[key] = "torch's exporter fails" if model is None else _read(decomposition, model, {}, attributes)
+    return _exact[key]
+
+
+def output_shape(decomposition: Decomposition, specs: Sequence[TensorSpec], attributes: Mapping[str, Any]) -> Any:
+    """Return what a decomposition returns for inputs of ones, and the numbers that stood for the names of sizes."""
+    sizes: dict[Any, int] = {}
+    arrays = []
+    for spec in specs:
+        shape = [dim if isinstance(dim, int) else sizes.setdefault(dim, 11 + 2 * len(sizes)) for dim in spec.shape]
+        arrays.append(np.ones(shape, spec.dtype))
+    (array,) = bodies.reference(decomposition, arrays, attributes, precise=False)
+    return array.shape, {name.name: size for name, size in sizes.items()}
+
+
+def _read(
+    decomposition: Decomposition, model: onnx.ModelProto, open_: Mapping[str, float], attributes: Mapping[str, Any]
+) -> Pattern:
+    types = types_of(infer_types(model, {}))
+    graph = onnx_ir.serde.deserialize_model(model).graph
+    opset = next(entry.version for entry in model.opset_import if not entry.domain)
+    form = NormalForm(graph, types, opset, open_)
+    names = [str(value.name) for value in graph.inputs]
+    for value in graph.inputs:
+        form.of(value)
+    dims = [types[name].shape or () for name in names]
+    dtypes = [types[name].dtype for name in names]
+    fixed = {name: value for name, value in attributes.items() if name not in open_}
+    return Pattern(decomposition, form.of(graph.outputs[0]), names, fixed, dims, dtypes)
+
+
+def _inner(root: Scaled) -> Iterator[Scaled]:
+    """Yield a term and all that it is made of, each with its factor."""
+    yield root
+    for factor, term in root[1].args:
+        yield from _inner((Factor() if root[1].op == PRODUCT else factor, term))
+    if root[1].factored is not None:
+        yield from _inner(root[1].factored)
+
+
+def _factors(root: Scaled) -> Iterator[tuple[Any, int, Factor]]:
+    """Yield the factors of the terms that a term is made of: the owner, the position and the factor."""
+    for _, term in _inner(root):
+        if term.op not in (PRODUCT, LEAF):
+            yield from ((term, index, factor) for index, (factor, _) in enumerate(term.args))

@@ -1,0 +1,112 @@
+"""Whether an op computes what the nodes of a place do: on the model's own values, and on inputs drawn for the place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from .._core import Model
+from .._onnx import bodies
+from .._support.progress import track
+from ..testing._wrong_node import ModelValues
+from .places import Candidate
+
+_ROUNDINGS = 10
+_SCALES = (1.0, 1e-3, 1e3, 0.0)
+_AT_ONCE = 16  # places whose values are in memory
+
+Arrays = Sequence[np.ndarray[Any, Any]]
+
+
+def differences(
+    model: Model, feed: Mapping[str, Any], candidates: Sequence[Candidate]
+) -> Iterator[tuple[Candidate, float | str]]:
+    """Yield the largest difference of each place, relative to its largest value, or in which way it is too large."""
+    values = ModelValues(model, feed, _session)
+    for begin in track(range(0, len(candidates), _AT_ONCE), "comparing places"):
+        part = candidates[begin : begin + _AT_ONCE]
+        names = {str(v.name) for item in part for v in (item.output, *(bound.value for bound in item.inputs))}
+        known = {name: array for name, array in feed.items() if name in names}
+        known |= {name: constant for item in part for name, constant in _constants(item) if name in names}
+        known |= values.run(sorted(names - known.keys()))
+        for candidate in part:
+            yield candidate, _difference(values, known, candidate)
+
+
+def _session(model: Model) -> Any:
+    """Return a session that computes the nodes as they are."""
+    from onnxruntime import GraphOptimizationLevel, SessionOptions
+
+    from .. import InferenceSession
+
+    options = SessionOptions()
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    return InferenceSession(model, options)
+
+
+def _constants(candidate: Candidate) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    for value, _ in candidate.inputs:
+        if value.const_value is not None and value.producer() is None:
+            yield str(value.name), value.const_value.numpy()
+
+
+def _difference(values: ModelValues, known: Mapping[str, Any], candidate: Candidate) -> float | str:
+    """Compare one place, first on the model's own values."""
+    name, sources = str(candidate.output.name), [str(bound.value.name) for bound in candidate.inputs]
+    given = {item: known[item] for item in sources}
+    largest = 0.0
+    random = np.random.default_rng(0)
+    for which, feed in [("the model's own values", given), *_drawn(given, random)]:
+        nodes = known[name] if feed is given else values.run_alone(name, feed)[1]
+        arrays = [
+            feed[item].transpose(bound.permutation) if bound.permutation else feed[item]
+            for item, bound in zip(sources, candidate.inputs, strict=True)
+        ]
+        try:
+            with np.errstate(all="ignore"):
+                own = bodies.reference(candidate.decomposition, arrays, candidate.attributes, precise=False)[0]
+                exact = bodies.reference(candidate.decomposition, arrays, candidate.attributes)[0]
+                computed = candidate.op(*arrays, **candidate.attributes)
+        except Exception as error:  # whatever a kernel raises
+            return f"for {which} the op raises {type(error).__name__}: {error}"
+        if nodes is None or (computed.dtype, computed.shape) != (nodes.dtype, nodes.shape):
+            there = "nothing" if nodes is None else f"{nodes.dtype}{[*nodes.shape]}"
+            return f"for {which} the op returns {computed.dtype}{[*computed.shape]}, the nodes {there}"
+        found, allowed = _compared(nodes, computed, own, exact)
+        if not found <= allowed:
+            return f"for {which} the op differs by up to {found:.3g}, of which {allowed:.3g} is rounding"
+        size = np.abs(nodes[np.isfinite(nodes)].astype(np.float64)).max(initial=0) if nodes.dtype.kind == "f" else 0
+        largest = max(largest, found / size if size else 0.0)
+    return largest
+
+
+def _drawn(given: Mapping[str, Any], random: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield inputs of the same sizes: random numbers of several scales, and zeros, in place of those that have fractions."""
+    for scale in _SCALES:
+        feed = {}
+        for name, array in given.items():
+            is_float = "float" in array.dtype.name
+            drawn = np.asarray(random.standard_normal(array.shape)) * scale
+            feed[name] = (
+                drawn.astype(array.dtype) if is_float else random.permutation(array.reshape(-1)).reshape(array.shape)
+            )
+        yield (f"random inputs times {scale:g}" if scale else "inputs that are 0"), feed
+
+
+def _compared(nodes: Any, computed: Any, own: Any, exact: Any) -> tuple[float, float]:
+    """Return the largest difference, and how large rounding may be, where the decomposition itself is finite.
+
+    Rounding is ten times that of the decomposition in the types of the call.
+    """
+    if "float" not in nodes.dtype.name:
+        return float(np.any(nodes != computed)), 0.0
+    with np.errstate(all="ignore"):
+        a, b, rounded, true = (np.asarray(item).astype(np.float64) for item in (nodes, computed, own, exact))
+        finite = np.isfinite(rounded) & np.isfinite(true)
+        unit = float(ml_dtypes.finfo(nodes.dtype).eps) * np.abs(true[finite]).max(initial=0)
+        allowed = _ROUNDINGS * max(np.abs(rounded - true)[finite].max(initial=0), unit)
+        found = np.abs(a - b)[finite]
+    return float(np.nan_to_num(found, nan=np.inf).max(initial=0)), float(allowed)

@@ -1,0 +1,282 @@
+"""Places of a model: where its nodes compute what an op does, and where they nearly do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import onnx_ir
+
+from .. import Op
+from .._core import Decomposition, output_dtypes
+from .._support.progress import track
+from ..errors import PyopsError
+from ..shapes import SymbolicDim, TensorSpec
+from .matching import Bound, Difference, Matcher, State
+from .normal_form import NormalForm, ValueType
+from .patterns import Pattern, exact_pattern, output_shape, patterns_of
+from .terms import ONE, PRODUCT, Term
+
+_NEAR = 0.5  # of a pattern that must agree
+
+
+@dataclass
+class Candidate:
+    """A place that was found, before its numbers are compared.
+
+    Attributes
+    ----------
+    op : Op
+        What may replace the nodes.
+    decomposition : Decomposition
+        That of the op which the nodes compute.
+    output : onnx_ir.Value
+        What the nodes compute.
+    inputs : sequence of Bound
+        From which values, in the op's order.
+    attributes : mapping
+        All attributes of the op.
+    specs : sequence of TensorSpec
+        Those of the inputs.
+    shared : list of onnx_ir.Value
+        The values within the place that other nodes use, or that are outputs of the model.
+    """
+
+    op: Op[..., Any]
+    decomposition: Decomposition
+    output: onnx_ir.Value
+    inputs: Sequence[Bound]
+    attributes: Mapping[str, Any]
+    specs: Sequence[TensorSpec]
+    nodes: Sequence[onnx_ir.Node] = ()
+    shared: list[onnx_ir.Value] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Near:
+    """A value that is nearly what an op computes.
+
+    Attributes
+    ----------
+    op, node : str
+        The op, and the last node of what was compared.
+    agreeing, total : int
+        How many operators and constants agree, of how many that the pattern has.
+    reason : str
+        What differs.
+    """
+
+    op: str
+    node: str
+    agreeing: int
+    total: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.agreeing} of {self.total}: {self.reason}"
+
+
+class Search:
+    """The search for places in one graph."""
+
+    def __init__(self, graph: onnx_ir.Graph, form: NormalForm, ops: Sequence[Op[..., Any]]) -> None:
+        self._graph, self._form = graph, form
+        self._ops = ops
+        self.near: list[Near] = []
+        self.problems: list[str] = []
+        self._removed: set[onnx_ir.Node] = set()
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Yield places that do not overlap, from the end of the graph; an earlier op comes before a later one."""
+        rest = list(self._ops)
+        for plain in (False, True):  # torch's own exporter writes some decompositions in another way
+            found: set[str] = set()
+            matchers: list[tuple[Op[..., Any], Pattern, Matcher]] = []
+            for op in rest:
+                patterns, problems = patterns_of(op, self._form.opset, plain)
+                self.problems += problems
+                matchers += [(op, item, Matcher(item.root, self._form)) for item in patterns]
+            for candidate in self._candidates(matchers, plain):
+                found.add(candidate.op.signature.qualified_name)
+                self._removed |= {*candidate.nodes}
+                yield candidate
+            rest = [op for op in rest if op.signature.qualified_name not in found]
+        known = {item.op for item in self.near}
+        for op in rest:
+            if op.signature.qualified_name not in known:
+                self._find_parts(op)
+
+    def _candidates(
+        self, matchers: Sequence[tuple[Op[..., Any], Pattern, Matcher]], plain: bool
+    ) -> Iterator[Candidate]:
+        for node in track(list(reversed(self._graph)), "searching nodes"):
+            values = node.outputs if node not in self._removed else ()
+            candidates = (self._at(value, matchers, plain) for value in values)
+            yield from itertools.islice(filter(None, candidates), 1)
+
+    def _at(
+        self, value: onnx_ir.Value, matchers: Sequence[tuple[Op[..., Any], Pattern, Matcher]], plain: bool
+    ) -> Candidate | None:
+        nearest: dict[str, Near] = {}
+        _, term = self._form.of(value)
+        kinds = {term.op, *([PRODUCT] if term.factored else [])}
+        for op, pattern, matcher in matchers:
+            root = pattern.root[1]
+            if root.op not in kinds and not (root.factored and PRODUCT in kinds):
+                continue
+            state = matcher.match(value)
+            problem: str | Difference = ""
+            if isinstance(state, State):
+                result = self._exact(op, pattern, value, state, plain)
+                if isinstance(result, Candidate):
+                    return result
+                problem, count = result, matcher.total
+            else:
+                problem, count = state.reason, state.count
+            name = op.signature.qualified_name
+            near = Near(name, _name_of(value.producer()), count, matcher.total, str(problem))
+            if count >= _NEAR * matcher.total and (name not in nearest or nearest[name].agreeing < count):
+                nearest[name] = near
+        self.near += nearest.values()
+        return None
+
+    def _exact(
+        self, op: Op[..., Any], pattern: Pattern, value: onnx_ir.Value, state: State, plain: bool
+    ) -> Candidate | str:
+        """Compare a place with the decomposition for its own sizes, types and attributes."""
+        attributes = {**pattern.attributes, **state.attributes}
+        missing = [item.name for item in op.signature.attributes if item.name not in attributes]
+        if missing:
+            return f"the attribute {missing[0]} cannot be read from the nodes"
+        absent = [name for name in pattern.names if name not in state.inputs]
+        if absent:
+            return f"the input {absent[0]} cannot be read from the nodes"
+        inputs = [state.inputs[name] for name in pattern.names]
+        types = [self._type_of(item) for item in inputs]
+        own = self._form.type(value)
+        for item, known in zip(inputs, types, strict=True):
+            if known is None or known.shape is None:
+                return f"the type or the rank of {item.value.name} is not known"
+        specs = [_spec(number, item) for number, item in enumerate(filter(None, types))]
+        try:
+            attributes = op.signature.convert_attributes(attributes)
+            (dtype,) = output_dtypes(op.signature, [spec.dtype for spec in specs])
+        except PyopsError as error:
+            return str(error)
+        if own is None or (dtype is not None and own.dtype != dtype):
+            return f"the op returns {dtype}, the nodes {None if own is None else own.dtype}"
+        problem = self._problem(pattern, specs, attributes, value, state, plain)
+        if problem:
+            return f"for its sizes: {problem}"
+        candidate = Candidate(op, pattern.decomposition, value, inputs, attributes, specs)
+        self._measure(candidate)
+        return candidate
+
+    def _problem(
+        self,
+        pattern: Pattern,
+        specs: Sequence[TensorSpec],
+        attributes: Mapping[str, Any],
+        value: onnx_ir.Value,
+        state: State,
+        plain: bool,
+    ) -> str:
+        """Compare a place with what the decomposition is for its sizes and types; return what differs."""
+        if not pattern.is_sized and [*pattern.dtypes] == [spec.dtype for spec in specs]:
+            try:
+                shape, sizes = output_shape(pattern.decomposition, specs, attributes)
+            except Exception as error:  # whatever the decomposition raises for these sizes
+                return f"the decomposition raises {type(error).__name__}: {error}"
+            own = self._form.shape(value)
+            is_same = own is None or (
+                len(own) == len(shape)
+                and all(
+                    sizes.get(dim, dim if isinstance(dim, int) else size) == size
+                    for dim, size in zip(own, shape, strict=True)
+                )
+            )
+            return "" if is_same else f"the decomposition returns {[*shape]}, the nodes {own}"
+        exact = exact_pattern(pattern.decomposition, specs, attributes, self._form.opset, plain)
+        if isinstance(exact, str):
+            return exact
+        shapes = [self._type_of(state.inputs[name]) for name in pattern.names]
+        dims = dict(_pairs(exact.dims, [(item and item.shape) or () for item in shapes]))
+        result = Matcher(exact.root, self._form, dims).match(value, State(state.inputs, {}, 0))
+        return result.reason if isinstance(result, Difference) else ""
+
+    def _type_of(self, bound: Bound) -> ValueType | None:
+        found = self._form.type(bound.value)
+        if found is None or found.shape is None or not bound.permutation:
+            return found
+        return ValueType(found.dtype, tuple(found.shape[axis] for axis in bound.permutation))
+
+    def _measure(self, candidate: Candidate) -> None:
+        """Find the nodes that go with a candidate, and the values within it that stay."""
+        inputs = {item.value for item in candidate.inputs}
+        gone: dict[onnx_ir.Node, None] = {}
+        first = candidate.output.producer()
+        assert first is not None
+        rest, within = [first], set[onnx_ir.Node]()
+        while rest:
+            node = rest.pop()
+            within.add(node)
+            outputs = [value for value in node.outputs if value is not candidate.output]
+            used = [
+                value
+                for value in outputs
+                if value.is_graph_output()
+                or any(user not in gone for user, _ in value.uses() if user not in self._removed)
+            ]
+            if used:
+                continue
+            gone[node] = None
+            producers = [value.producer() for value in node.inputs if value is not None and value not in inputs]
+            rest += [item for item in producers if item is not None and item.graph is self._graph]
+        candidate.nodes = list(gone)
+        candidate.shared = [
+            value
+            for node in within
+            for value in node.outputs
+            if node not in gone and value not in inputs and self._form.constant(value) is None
+        ]
+
+    def _find_parts(self, op: Op[..., Any]) -> None:
+        """Find where the larger part of a pattern is, of which nothing else was found."""
+        patterns, _ = patterns_of(op, self._form.opset, False)
+        parts = [(item.root[1].size() + 1, part) for item in patterns for part in _large_parts(item.root[1])]
+        for whole, part in sorted(parts, key=lambda item: -item[1].size()):
+            matcher = Matcher((ONE, part), self._form)
+            for node in self._graph:
+                for value in node.outputs:
+                    if self._form.of(value)[1].op == part.op and isinstance(matcher.match(value), State):
+                        reason = f"the nodes compute {part.describe(3)}, and what follows differs"
+                        name = op.signature.qualified_name
+                        self.near.append(Near(name, _name_of(node), part.size(), whole, reason))
+                        return
+
+
+def _large_parts(root: Term) -> Iterator[Term]:
+    parts = [root]
+    while parts:
+        inner = [term for _, term in parts.pop().args if term.size() >= _NEAR * root.size()]
+        yield from inner
+        parts += inner
+
+
+def _name_of(node: onnx_ir.Node | None) -> str:
+    return "" if node is None else node.name or f"{node.op_type} of {node.outputs[0].name}"
+
+
+def _spec(number: int, known: ValueType) -> TensorSpec:
+    dims = [
+        dim if isinstance(dim, int) else SymbolicDim(dim or f"unknown_{number}_{axis}")
+        for axis, dim in enumerate(known.shape or ())
+    ]
+    return TensorSpec(dims, known.dtype)
+
+
+def _pairs(a: Iterable[Sequence[Any]], b: Iterable[Sequence[Any]]) -> Iterator[tuple[Any, Any]]:
+    for first, second in zip(a, b, strict=True):
+        yield from ((x, y) for x, y in zip(first, second, strict=True) if not isinstance(x, int))

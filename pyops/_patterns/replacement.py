@@ -1,0 +1,412 @@
+"""`replace`: nodes of a model that compute what an op does become one node of the op, and what came of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import Op
+from .._core import Model, ModelSource, full_domain, graphs, load_model
+from .._onnx import bodies
+from .._onnx.op_schemas import attribute_proto, inference_function
+from .._onnx.type_inference import infer_types
+from .._support.progress import progress, step
+from .._support.text_tables import Displayable, Part
+from ..errors import InputError, MissingDependencyError, ModelError, PyopsError
+from ..testing._random_inputs import random_feed
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+    from .places import Candidate, Near
+
+_LARGE = 2**31 - 2**20  # bytes of a protobuf
+_LEAST_IR = 8  # which has functions
+
+
+@dataclass(frozen=True)
+class Place:
+    """Nodes that an op computes now.
+
+    Attributes
+    ----------
+    op : str
+        The op's domain and name.
+    output : str
+        The value that it computes.
+    nodes : tuple of str
+        The nodes that it replaced.
+    shared : tuple of str
+        The values within them that other nodes use, with what computes them.
+    attributes : dict
+        The op's attributes there.
+    difference : float or None
+        The largest difference between the op and the nodes, relative to the largest value; None if not compared.
+    """
+
+    op: str
+    output: str
+    nodes: tuple[str, ...]
+    shared: tuple[str, ...]
+    attributes: dict[str, Any]
+    difference: float | None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Nodes that match an op's pattern, and stay.
+
+    Attributes
+    ----------
+    op, output : str
+        The op, and the value that it would compute.
+    reason : str
+        Why they stay.
+    """
+
+    op: str
+    output: str
+    reason: str
+
+
+@dataclass(frozen=True, repr=False)
+class Replacement(Displayable):
+    """What `replace` made of a model.
+
+    Attributes
+    ----------
+    places : tuple of Place
+        Where an op is now.
+    near : tuple of Near
+        Where nodes nearly compute what an op does, and what differs.
+    refused : tuple of Refusal
+        Where they seem to, and stay.
+    counts : dict of str to int
+        How many places each op has.
+    notes : tuple of str
+        What was not searched, and why a pattern could not be made.
+    """
+
+    places: tuple[Place, ...]
+    near: tuple[Near, ...]
+    refused: tuple[Refusal, ...]
+    counts: dict[str, int]
+    notes: tuple[str, ...]
+    graph_model: onnx_ir.Model = dataclasses.field(repr=False)
+
+    @property
+    def model(self) -> onnx.ModelProto:
+        """Return the model with the ops in it, as an ``onnx.ModelProto``."""
+        import onnx_ir
+
+        return onnx_ir.serde.serialize_model(self.graph_model)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the model. Weights in files beside it stay there if the folder is the same one, and else move along."""
+        import onnx_ir
+
+        tensors = [value.const_value for value in self.graph_model.graph.initializers.values()]
+        outside = [item for item in tensors if isinstance(item, onnx_ir.ExternalTensor)]
+        here = Path(path).resolve().parent
+        stays = outside and all(Path(item.base_dir).resolve() == here for item in outside)
+        is_large = sum(item.nbytes for item in tensors if item is not None) > _LARGE
+        data = f"{Path(path).name}.data" if not stays and (outside or is_large) else None
+        onnx_ir.save(self.graph_model, path, external_data=data)
+
+    def parts(self) -> list[Part]:
+        """Return the parts to display: how many places each op has, where they are, and what is near or refused."""
+        found = [f"{name}: {count} place{'s' * (count != 1)}" for name, count in self.counts.items()]
+        places = [
+            (item.op, item.output, ", ".join(item.nodes), _values(item.attributes), _difference(item.difference))
+            for item in self.places
+        ]
+        shared = [
+            f"{item.output}: {', '.join(item.shared)} stay, as others use them" for item in self.places if item.shared
+        ]
+        near = [(item.op, item.node, str(item)) for item in self.near]
+        refused = [(item.op, item.output, item.reason) for item in self.refused]
+        return [
+            *found,
+            [("op", "output", "instead of", "attributes", "difference"), *places],
+            *shared,
+            [("refused", "output", "why"), *refused],
+            [("near", "node", "what differs"), *near],
+            *self.notes,
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as what JSON can represent."""
+        names = ("places", "near", "refused")
+        lists = {name: list(map(dataclasses.asdict, getattr(self, name))) for name in names}
+        return {"counts": self.counts, **lists, "notes": list(self.notes)}
+
+
+def _values(attributes: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={value:.6g}" if isinstance(value, float) else f"{name}={value}" for name, value in attributes.items()
+    )
+
+
+def _difference(value: float | None) -> str:
+    return "not compared" if value is None else f"{value:.2g}"
+
+
+@progress("replacing nodes")
+def replace(
+    model: ModelSource,
+    ops: Iterable[Op[..., Any]],
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    bodies: bool = True,
+    verify: bool = True,
+    keep_shared: bool = True,
+) -> Replacement:
+    """Replace the nodes of a model that compute what an op's decomposition says by one node of the op.
+
+    The nodes may be written in another way than the decomposition: products and sums may be in another order, and
+    functions, constants and axes spelled otherwise. Numbers in the nodes become attributes. Nodes whose values others
+    use stay.
+
+    Parameters
+    ----------
+    model : path, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
+        It stays as it is.
+    ops : iterable of Op
+        Those to put into the model; at each place the first one that fits.
+    inputs : mapping of str to array, optional
+        Inputs of the model, on which ops and nodes are compared; random ones by default.
+    bodies : bool
+        Add the ops' bodies to the model, so that it runs without pyops, too.
+    verify : bool
+        Compare the op with the nodes at each place: on the values that the model computes there, and on random inputs
+        of several scales. False replaces what matches without running anything.
+    keep_shared : bool
+        False refuses places in which other nodes use a value.
+
+    Returns
+    -------
+    Replacement
+        ``.places``, ``.near``, ``.refused``, ``.model`` and ``.save(path)``; it displays as text and as HTML.
+
+    Raises
+    ------
+    InputError
+        An op has no decomposition, or inputs must be given.
+    ModelError
+        The model cannot be loaded.
+    MissingDependencyError
+        onnx_ir is not installed, or what a decomposition is written in.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx, pyops
+    >>> from pyops.kernels.transformers import swiglu
+    >>> model = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["": 20]>
+    ... main (float[n, 8] gate, float[n, 8] up) => (float[n, 8] y) {
+    ...     s = Sigmoid(gate)  t = Mul(up, s)  y = Mul(t, gate)
+    ... }''')
+    >>> replaced = pyops.replace(model, [swiglu])
+    >>> [place.nodes for place in replaced.places], replaced.model.graph.node[0].op_type
+    ([('Mul of y', 'Mul of t', 'Sigmoid of s')], 'SwiGlu')
+    """
+    try:
+        import onnx_ir
+    except ImportError as error:
+        raise MissingDependencyError('replace needs onnx_ir: pip install "onnx-pyops[replace]"') from error
+    from .places import Search
+
+    chosen = list(ops)
+    _check_ops(chosen)
+    source = load_model(model)
+    if source.proto is None:
+        raise ModelError("a model in ORT format cannot be changed; pass the model that it was made from")
+    graph_model = onnx_ir.serde.deserialize_model(source.proto)
+    if source.folder is not None:
+        graph_model = onnx_ir.load(os.fspath(source.source))
+    form = _normal_form(graph_model, source)
+    search = Search(graph_model.graph, form, chosen)
+    candidates = list(search.candidates())
+    refused: list[Refusal] = []
+    kept: list[tuple[Candidate, float | None]] = [(item, None) for item in candidates]
+    if not keep_shared:
+        refused += [_refusal(item, f"others use {_shared(item)[0]}") for item in candidates if item.shared]
+        kept = [(item, None) for item in candidates if not item.shared]
+    if verify and kept:
+        step("comparing places")
+        kept = _compared(source, inputs, [item for item, _ in kept], refused)
+    found = _with_bodies(graph_model, kept, refused) if bodies else kept
+    places = tuple(_place(item, difference) for item, difference in found)
+    for candidate, _ in found:
+        _apply(graph_model, candidate)
+    counts = {op.signature.qualified_name: 0 for op in chosen}
+    for place in places:
+        counts[place.op] += 1
+    notes = [*dict.fromkeys(search.problems), *_not_searched(source)]
+    if verify and inputs is None and candidates:
+        notes.append("the inputs of the model were generated")
+    if not verify:
+        notes.append("numbers were not compared")
+    return Replacement(places, tuple(search.near), tuple(refused), counts, tuple(notes), graph_model)
+
+
+def _check_ops(ops: Sequence[Op[..., Any]]) -> None:
+    if not ops:
+        raise InputError("replace got no ops; pass at least one, as in ops=[rms_norm]")
+    for op in ops:
+        if not isinstance(op, Op):
+            raise InputError(f"ops must be declared with onnx_op; got {type(op).__qualname__}")
+        if not op.decompositions:
+            raise InputError(
+                f"{op.signature.qualified_name} has no decomposition, which says what it replaces; register one: "
+                f"@{op.__name__}.register_decomposition"
+            )
+
+
+def _normal_form(model: onnx_ir.Model, source: Model) -> Any:
+    from .._core import resolve_ops  # noqa: F401
+    from .normal_form import NormalForm, types_of
+
+    assert source.proto is not None
+    types = types_of(infer_types(source.proto, _inference_functions(source)))
+    return NormalForm(model.graph, types, model.opset_imports.get("", 1))
+
+
+def _inference_functions(source: Model) -> dict[Any, Any]:
+    from .._core import find_op
+
+    found = {key: find_op(*key, version) for (key, version) in source.uses}
+    return {key: inference_function(op) for key, op in found.items() if op is not None}
+
+
+def _compared(
+    source: Model, inputs: Mapping[str, Any] | None, candidates: Sequence[Candidate], refused: list[Refusal]
+) -> list[tuple[Candidate, float | None]]:
+    from .place_checks import differences
+
+    feed = dict(inputs) if inputs is not None else _generated(source)
+    kept: list[tuple[Candidate, float | None]] = []
+    for candidate, found in differences(source, feed, candidates):
+        if isinstance(found, str):
+            refused.append(_refusal(candidate, found))
+        else:
+            kept.append((candidate, found))
+    return kept
+
+
+def _generated(source: Model) -> dict[str, Any]:
+    """Return random inputs of a model; indices are small enough for what Gather reads."""
+    from .. import InferenceSession
+
+    assert source.proto is not None
+    feed = random_feed(InferenceSession(source).get_inputs(), np.random.default_rng(0))
+    sizes = {item.name: item.dims for item in source.proto.graph.initializer}
+    for node in source.proto.graph.node:
+        if node.op_type == "Gather" and node.input[1] in feed and sizes.get(node.input[0]):
+            feed[node.input[1]] %= min(sizes[node.input[0]])
+    return feed
+
+
+def _with_bodies(
+    model: onnx_ir.Model, kept: Sequence[tuple[Candidate, float | None]], refused: list[Refusal]
+) -> list[tuple[Candidate, float | None]]:
+    """Add the bodies of ops to a model; return the places for which they are right."""
+    import onnx_ir
+
+    opset, added = model.opset_imports.get("", 1), dict[str, Any]()
+    found = []
+    for candidate, difference in kept:
+        decomposition, name = candidate.op.decomposition, candidate.op.signature.qualified_name
+        reason = ""
+        try:
+            if (model.ir_version or 0) < _LEAST_IR:
+                raise ModelError(f"a model of IR version {model.ir_version} has no functions")
+            if decomposition is None:
+                raise ModelError(f"{name} has no decomposition that can be a body")
+            body = bodies.body(decomposition, candidate.specs, candidate.attributes, opset)
+            if added.setdefault(name, body) != body:
+                reason = "it needs another body than the other places have; declare another op for it"
+        except PyopsError as error:
+            reason = str(error)
+        if reason:
+            refused.append(_refusal(candidate, f"{reason}, or pass bodies=False"))
+        else:
+            found.append((candidate, difference))
+    for body in map(onnx_ir.serde.deserialize_function, added.values()):
+        model.functions[body.identifier()] = body
+        model.opset_imports.update(body.opset_imports | model.opset_imports)
+    return found
+
+
+def _refusal(candidate: Candidate, reason: str) -> Refusal:
+    return Refusal(candidate.op.signature.qualified_name, str(candidate.output.name), reason)
+
+
+def _shared(candidate: Candidate) -> list[str]:
+    found = [(value, value.producer()) for value in candidate.shared]
+    return [f"{value.name} ({'' if node is None else node.op_type})" for value, node in found]
+
+
+def _place(candidate: Candidate, difference: float | None) -> Place:
+    names = tuple(node.name or f"{node.op_type} of {node.outputs[0].name}" for node in candidate.nodes)
+    name, output = candidate.op.signature.qualified_name, str(candidate.output.name)
+    return Place(name, output, names, tuple(_shared(candidate)), dict(candidate.attributes), difference)
+
+
+def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
+    """Put a node of the op where the nodes of a place end, and remove those that nobody uses."""
+    import onnx_ir
+
+    old, signature = candidate.output, candidate.op.signature
+    last = old.producer()
+    assert last is not None
+    added = []
+    inputs = []
+    for number, (value, permutation) in enumerate(candidate.inputs):
+        if permutation:
+            turned = onnx_ir.Value(name=f"{old.name}_input_{number}", type=value.type)
+            perm = onnx_ir.AttrInt64s("perm", permutation)
+            added.append(
+                onnx_ir.Node("", "Transpose", [value], [perm], outputs=[turned], name=f"{turned.name}_transposed")
+            )
+            value = turned
+        inputs.append(value)
+    given = [item for item in signature.attributes if candidate.attributes[item.name] is not None]
+    attributes = [onnx_ir.serde.deserialize_attribute(attribute_proto(a, candidate.attributes[a.name])) for a in given]
+    new = onnx_ir.Value(name=old.name, type=old.type, shape=old.shape)
+    node = onnx_ir.Node(
+        signature.domain, signature.name, inputs, attributes, outputs=[new], name=last.name, version=None
+    )
+    node.metadata_props.update(last.metadata_props)
+    node.doc_string = last.doc_string
+    model.graph.insert_after(last, [*added, node])
+    old.replace_all_uses_with(new, replace_graph_outputs=True)
+    old.name = f"{old.name}_replaced"
+    rest = list(candidate.nodes)
+    for gone in rest:
+        if all(not value.uses() and not value.is_graph_output() for value in gone.outputs):
+            model.graph.remove(gone, safe=True)
+    model.opset_imports.setdefault(signature.domain, signature.version)
+
+
+def _not_searched(source: Model) -> list[str]:
+    assert source.proto is not None
+    notes = []
+    inner = sorted({node.op_type for node in source.proto.graph.node if len(list(graphs(_Only([node])))) > 1})
+    if inner:
+        notes.append(f"the graphs within {', '.join(inner)} are not searched")
+    functions = [f"{full_domain(item.domain)}::{item.name}" for item in source.proto.functions]
+    if functions:
+        notes.append(f"functions are not searched: {', '.join(functions)}")
+    return notes
+
+
+@dataclass
+class _Only:
+    node: list[Any]

@@ -1,0 +1,269 @@
+"""Terms: what a value of a graph computes, in a form in which equal computations are equal objects.
+
+A value is a number times a term. A term is a leaf, a product of powers, a sum, or the call of an operator. Products and
+sums have no order. Two terms of one `Terms` are the same object if they compute the same from the same leaves, however
+their nodes are written.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import onnx_ir
+
+PRODUCT, SUM, LEAF = "product", "sum", "leaf"
+
+_FACTORED = 8  # terms of a sum that are looked at
+
+
+class Factor(NamedTuple):
+    """A number, times powers of attributes whose values a pattern leaves open."""
+
+    number: float = 1.0
+    attributes: tuple[tuple[str, float], ...] = ()
+
+    def times(self, other: Factor) -> Factor:
+        """Return the product of two factors."""
+        if not (self.attributes or other.attributes):
+            return Factor(self.number * other.number)
+        powers = dict(self.attributes)
+        for name, power in other.attributes:
+            powers[name] = powers.get(name, 0.0) + power
+        return Factor(self.number * other.number, tuple(sorted((n, p) for n, p in powers.items() if p)))
+
+    def to_the(self, power: float) -> Factor:
+        """Return a power of a factor, whose number is positive unless the power is an integer."""
+        return Factor(self.number**power, tuple((name, own * power) for name, own in self.attributes))
+
+    def __str__(self) -> str:
+        powers = [name if power == 1 else f"{name}^{power:g}" for name, power in self.attributes]
+        return "*".join([*([f"{self.number:.9g}"] if self.number != 1 or not powers else []), *powers])
+
+
+ONE = Factor()
+
+
+@dataclass(eq=False)
+class Term:
+    """What a value is a multiple of.
+
+    Attributes
+    ----------
+    op : str
+        ``"product"``, ``"sum"``, ``"leaf"``, or an operator.
+    args : tuple of (Factor or float, Term)
+        The powers and the terms of a product; otherwise the factors and the terms. The term of a number is `unit`.
+    attributes : mapping
+        Those of an operator, and the array of a leaf that is a constant.
+    names : list of (onnx_ir.Value, Factor)
+        The values that are this term, times the factor.
+    parts : list of Term
+        The products that a product is made of, or the sums of a sum.
+    factored : tuple of (Factor, Term), optional
+        The same as a sum, with common factors of its terms taken out.
+    """
+
+    op: str
+    args: tuple[tuple[Any, Term], ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    names: list[tuple[onnx_ir.Value, Factor]] = field(default_factory=list)
+    parts: list[Term] = field(default_factory=list)
+    factored: tuple[Factor, Term] | None = None
+
+    def powers(self) -> dict[Term, float]:
+        """Return the term as a product: the powers of its terms."""
+        return {term: power for power, term in self.args} if self.op == PRODUCT else {self: 1.0}
+
+    def size(self) -> int:
+        """Return how many operators and constants the term has."""
+        inner = sum(term.size() for _, term in self.args)
+        constants = sum(term.op == PRODUCT and not term.args for _, term in self.args)
+        return (self.op != LEAF and bool(self.args)) + inner + constants
+
+    def describe(self, depth: int = 2) -> str:
+        """Return the term as a formula, in which what lies deeper is left out."""
+        if self.op == LEAF or depth < 0:
+            return next((str(value.name) for value, _ in self.names), "constant" if self.op == LEAF else "...")
+        inner = [(factor, term, term.describe(depth - 1)) for factor, term in self.args]
+        if self.op == PRODUCT:
+            return "*".join(sorted(t if power == 1 else f"{t}^{power:g}" for power, _, t in inner)) or "1"
+        parts = [t if f == ONE else f"{f}*{t}" if term.args or term.op != PRODUCT else str(f) for f, term, t in inner]
+        if self.op == SUM:
+            return f"({' + '.join(sorted(parts))})"
+        return f"{self.op}({', '.join([*parts, *(f'{k}={v}' for k, v in self.attributes.items())])})"
+
+
+Scaled = tuple[Factor, Term]
+
+
+class Terms:
+    """The terms of one model or pattern, each of which is made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[Any, Term] = {}
+        self.unit = self._term(PRODUCT, ())
+
+    def leaf(self, value: onnx_ir.Value | None, array: Any = None) -> Term:
+        """Return the term of a value that nothing is known of, or that is a constant."""
+        return Term(LEAF, attributes={} if array is None else {"array": array})
+
+    def call(self, op: str, args: Iterable[Scaled], unique: Any = None, **attributes: Any) -> Term:
+        """Return the call of an operator.
+
+        Parameters
+        ----------
+        unique : object, optional
+            What else must be equal in equal calls.
+        """
+        return self._term(op, tuple(args), attributes, unique)
+
+    def call_reduced(self, op: str, x: Scaled, axes: tuple[int, ...]) -> Scaled:
+        """Return a mean or a sum along axes counted from the last one, which stay as axes of size 1."""
+        return x[0], self.call(op, [(ONE, x[1])], axes=axes)
+
+    def softmax(self, x: Scaled, axis: int) -> Scaled:
+        """Return a softmax; that of a transposed tensor is the transposed softmax."""
+        factor, term = x
+        if term.op == "Transpose":
+            permutation = term.attributes["perm"]
+            inner = self.softmax((factor, term.args[0][1]), permutation[axis] - len(permutation))
+            return self.transposed(inner, permutation)
+        if term.op == SUM:  # the largest element may be subtracted
+            rest = [item for item in term.args if not (item[0].number < 0 and item[1].op == "ReduceMax")]
+            largest = [(own, part) for own, part in term.args if own.number < 0 and part.op == "ReduceMax"]
+            if len(largest) == 1 and self._is_reduced(*largest[0], self.sum(rest), axis):
+                factor, term = self._scaled_by(factor, self.sum(rest))
+        return ONE, self.call("Softmax", [(factor, term)], axis=axis)
+
+    def softmax_of_logarithm(self, x: Scaled) -> Scaled | None:
+        """Return ``exp(x)`` as a softmax, if ``x`` is something minus the logarithm of the sum of its exponentials."""
+        factor, term = x
+        if factor != ONE or term.op != SUM:
+            return None
+        for own, part in term.args:
+            rest = self.sum(item for item in term.args if item[1] is not part)
+            if part.op == "ReduceLogSumExp" and self._is_reduced(own, part, rest, part.attributes["axes"][-1]):
+                return self.softmax(rest, part.attributes["axes"][-1])
+        return None
+
+    def _is_reduced(self, factor: Factor, term: Term, x: Scaled, axis: int) -> bool:
+        """Return whether a term is minus the reduction of `x` along an axis."""
+        return factor == Factor(-1.0) and term.args[0] == x and term.attributes["axes"] == (axis,)
+
+    def _scaled_by(self, factor: Factor, x: Scaled) -> Scaled:
+        return factor.times(x[0]), x[1]
+
+    def transposed(self, x: Scaled, permutation: tuple[int, ...]) -> Scaled:
+        """Return a term with its axes in another order."""
+        factor, term = x
+        if term.op == "Transpose":
+            permutation = tuple(term.attributes["perm"][axis] for axis in permutation)
+            term = term.args[0][1]
+        order = tuple(range(len(permutation)))
+        if permutation == order:
+            return factor, term
+        swapped = (*order[:-2], *order[:-3:-1])
+        if term.op == "MatMul" and permutation == swapped:
+            a, b = (self.transposed(item, swapped) for item in term.args)
+            return factor.times(a[0]).times(b[0]), self.call("MatMul", [(ONE, b[1]), (ONE, a[1])])
+        return factor, self.call("Transpose", [(ONE, term)], perm=permutation)
+
+    def product(self, items: Iterable[tuple[float, Scaled]]) -> Scaled:
+        """Return the product of powers; those of one term are joined if they are integers of the same sign."""
+        given = list(items)
+        factor, powers = ONE, dict[Term, float]()
+        apart: list[tuple[float, Term]] = []
+        for power, (own, term) in given:
+            factor = factor.times(own.to_the(power))
+            for exponent, part in _raised(term, power):
+                own_power = powers.get(part)
+                if own_power is None:
+                    powers[part] = exponent
+                elif own_power * exponent > 0 and own_power == int(own_power) and exponent == int(exponent):
+                    powers[part] = own_power + exponent
+                else:
+                    apart.append((exponent, part))
+        factor = self._join_softmax(factor, powers)
+        args = [*((power, term) for term, power in powers.items()), *apart]
+        if len(args) == 1 and args[0][0] == 1:
+            return factor, args[0][1]
+        made = self._term(PRODUCT, tuple(sorted(args, key=_by_identity)))
+        made.parts += [term for _, (_, term) in given if term.op == PRODUCT and term is not made]
+        return factor, made
+
+    def sum(self, items: Iterable[Scaled]) -> Scaled:
+        """Return the sum of scaled terms; those of one term are joined."""
+        given = list(items)
+        numbers, symbolic = dict[Term, float](), list[Scaled]()
+        for factor, term in given:
+            for own, part in term.args if term.op == SUM else ((ONE, term),):
+                whole = factor.times(own)
+                if whole.attributes:
+                    symbolic.append((whole, part))
+                else:
+                    numbers[part] = numbers.get(part, 0.0) + whole.number
+        if numbers.get(self.unit) == 0 and len(numbers) + len(symbolic) > 1:
+            del numbers[self.unit]
+        args = [*((Factor(number), term) for term, number in numbers.items()), *symbolic]
+        if len(args) == 1:
+            return args[0]
+        made = self._term(SUM, tuple(sorted(args, key=_by_identity)))
+        made.parts += [term for _, term in given if term.op == SUM and term is not made]
+        if made.factored is None:
+            made.factored = self._factored(made.args)
+        return ONE, made
+
+    def _join_softmax(self, factor: Factor, powers: dict[Term, float]) -> Factor:
+        """Replace an exponential over the sum of the same exponentials by a softmax; return the factor."""
+        for part, power in list(powers.items()):
+            inner = part.args[0][1] if part.op == "ReduceSum" and power == -1 else None
+            if inner is not None and inner.op == "Exp" and powers.get(inner) == 1 and len(part.attributes["axes"]) == 1:
+                del powers[part], powers[inner]
+                own, softmax = self.softmax(inner.args[0], part.attributes["axes"][0])
+                powers[softmax] = powers.get(softmax, 0.0) + 1
+                factor = factor.times(own)
+        return factor
+
+    def _factored(self, args: Sequence[Scaled]) -> Scaled | None:
+        """Return a sum with the factors taken out that most of its terms have in common; None if there are none."""
+        products = [term.powers() for _, term in args]
+        best, chosen = dict[Term, float](), list[int]()
+        for first, second in itertools.combinations(range(min(len(args), _FACTORED)), 2):
+            common = _common(products[first], products[second])
+            sharing = [i for i, own in enumerate(products) if _common(common, own) == common] if common else []
+            if (len(sharing), len(common)) > (len(chosen), len(best)):
+                best, chosen = common, sharing
+        if not best:
+            return None
+        inner, rest = [], [item for i, item in enumerate(args) if i not in chosen]
+        for i in chosen:
+            left = [(power - best.get(term, 0.0), (ONE, term)) for term, power in products[i].items()]
+            one, term = self.product(item for item in left if item[0])
+            inner.append((args[i][0].times(one), term))
+        whole = self.product([(1.0, self.sum(inner)), *((power, (ONE, term)) for term, power in best.items())])
+        return self.sum([whole, *rest]) if rest else whole
+
+    def _term(self, op: str, args: tuple[Any, ...], attributes: Mapping[str, Any] | None = None, *unique: Any) -> Term:
+        given = attributes or {}
+        key = op, tuple((factor, id(term)) for factor, term in args), repr(sorted(given.items())), unique
+        return self._made.setdefault(key, Term(op, args, given))
+
+
+def _common(a: Mapping[Term, float], b: Mapping[Term, float]) -> dict[Term, float]:
+    """Return the powers that two products share."""
+    return {term: min(power, b[term], key=abs) for term, power in a.items() if power * b.get(term, 0.0) > 0}
+
+
+def _raised(term: Term, power: float) -> list[tuple[float, Term]]:
+    """Return the power of a term as powers of parts, as far as they are defined for the same numbers."""
+    inner = term.powers().values()
+    if power in (1, -1) or (all(own == int(own) for own in inner) and power == int(power)) or [*inner] == [-1]:
+        return [(own * power, part) for part, own in term.powers().items()]
+    return [(power, term)]
+
+
+def _by_identity(item: tuple[Any, Term]) -> int:
+    return id(item[1])
