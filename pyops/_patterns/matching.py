@@ -172,13 +172,14 @@ class Matcher:
             yield from self._call(pattern, term, state)
 
     def _leaf(self, pattern: Term, term: Term, state: State) -> Found:
-        array = pattern.attributes.get("array")
-        if array is not None:
-            other = term.attributes.get("array") if term.op == LEAF else None
-            if other is not None and array.shape == other.shape and np.allclose(array, other, self._tolerance, 0):
+        if "array" in pattern.attributes:
+            array, other = pattern.attributes["array"], term.attributes.get("array") if term.op == LEAF else None
+            if other is not None and (
+                array is None or (array.shape == other.shape and np.allclose(array, other, self._tolerance, 0))
+            ):
                 yield state.counted(), 1.0
             else:
-                self._fail(state, f"the constant {array.tolist()} in the pattern, {term.describe(1)} in the model")
+                self._fail(state, f"the constant {array} in the pattern, {term.describe(1)} in the model")
             return
         for value, factor in term.names:
             if factor.number and (bound := self._bind(pattern, Bound(value), state)) is not None:
@@ -374,7 +375,7 @@ def _all_parts(term: Term) -> list[Term]:
 
 
 def _forms(term: Term) -> list[Scaled]:
-    return [(ONE, term), *([term.factored] if term.factored else [])]
+    return [(ONE, term), *term.forms]
 
 
 def _order(item: tuple[Term, float]) -> tuple[bool, int]:

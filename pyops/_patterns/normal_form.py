@@ -188,7 +188,7 @@ class NormalForm:
 
     def _read(self, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled:
         array = self.constant(value)
-        if array is not None:
+        if array is not None and (array.size == 1 or not self._is_float(value)):
             return self._constant(array, value)
         if node.domain:
             return self._opaque(node, value)
@@ -199,6 +199,8 @@ class NormalForm:
                 found = _RULES[node.op_type](self, node, value) if node.op_type in _RULES else None
         except (ZeroDivisionError, OverflowError, TypeError, IndexError):  # a constant or an input that is missing
             found = None
+        if found is None and array is not None:
+            return self._constant(array, value)
         return self._opaque(node, value) if found is None else found
 
     def _is_float(self, value: onnx_ir.Value) -> bool:
@@ -554,6 +556,24 @@ def _matmul(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
 
 def _dot(form: NormalForm, x: Scaled, y: Scaled) -> Scaled:
     return x[0].times(y[0]), form.terms.call("MatMul", [(ONE, x[1]), (ONE, y[1])])
+
+
+@_rule("Einsum")
+def _einsum(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
+    """Return the sum over one axis of two tensors, whose first axes are the same, as a product of matrices."""
+    equation = _attribute(node, "equation").replace(" ", "")
+    terms, _, result = equation.partition("->")
+    first, _, second = terms.partition(",")
+    batch, x, y = first[:-2], first[-2:], second[-2:]
+    summed = set(x) & set(y) - set(result)
+    if not (second[:-2] == batch == result[:-2] and len(summed) == 1 and len({*x, *y}) == 3):
+        return None
+    order = (*range(len(batch)), len(batch) + 1, len(batch))
+    a, b = map(form.of, node.inputs)
+    a = a if x[1] in summed else form.terms.transposed(a, order)
+    b = b if y[0] in summed else form.terms.transposed(b, order)
+    product = _dot(form, a, b)
+    return product if result[-2] in x else form.terms.transposed(product, order)
 
 
 @_rule("Gemm")

@@ -67,8 +67,11 @@ class Pattern:
     @property
     def is_sized(self) -> bool:
         """Return whether the sizes of inputs decide about numbers or shapes in it."""
-        inner = list(_inner(self.root))
-        return any(term.op in _SHAPED or (ANY, 1.0) in factor.attributes for factor, term in inner)
+        inner = _inner(self.root)
+        return any(
+            term.op in _SHAPED or (ANY, 1.0) in factor.attributes or term.attributes.get("array", term) is None
+            for factor, term in inner
+        )
 
     @property
     def is_ranked(self) -> bool:
@@ -179,6 +182,10 @@ def _at_sizes(
             arguments = list(owner.args)
             arguments[index] = Factor(1.0, ((ANY, 1.0),)), arguments[index][1]
             owner.args = tuple(arguments)
+    arrays = [str(term.attributes["array"]) for _, term in _inner(other.root) if "array" in term.attributes]
+    for _, term in _inner(pattern.root):
+        if "array" in term.attributes and str(term.attributes["array"]) not in arrays:
+            term.attributes = {"array": None}
     return pattern
 
 
@@ -228,13 +235,17 @@ def _read(
     return Pattern(decomposition, form.of(graph.outputs[0]), names, fixed, dims, dtypes)
 
 
-def _inner(root: Scaled) -> Iterator[Scaled]:
-    """Yield a term and all that it is made of, each with its factor."""
-    yield root
-    for factor, term in root[1].args:
-        yield from _inner((Factor() if root[1].op == PRODUCT else factor, term))
-    if root[1].factored is not None:
-        yield from _inner(root[1].factored)
+def _inner(root: Scaled) -> list[Scaled]:
+    """Return a term, its other forms, and all that they are made of, each with its factor."""
+    found, seen, rest = list[Scaled](), set[tuple[Factor, int]](), [root]
+    while rest:
+        factor, term = rest.pop()
+        if (factor, id(term)) not in seen:
+            seen.add((factor, id(term)))
+            found.append((factor, term))
+            rest += [(Factor() if term.op == PRODUCT else own, part) for own, part in term.args]
+            rest += term.forms
+    return found
 
 
 def _factors(root: Scaled) -> Iterator[tuple[Any, int, Factor]]:

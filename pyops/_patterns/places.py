@@ -17,7 +17,7 @@ from ..shapes import SymbolicDim, TensorSpec
 from .matching import Bound, Difference, Matcher, State
 from .normal_form import NormalForm, ValueType
 from .patterns import Pattern, exact_pattern, output_shape, patterns_of
-from .terms import ONE, PRODUCT, Term
+from .terms import ONE, Term
 
 _NEAR = 0.5  # of a pattern that must agree
 
@@ -121,10 +121,10 @@ class Search:
     ) -> Candidate | None:
         nearest: dict[str, Near] = {}
         _, term = self._form.of(value)
-        kinds = {term.op, *([PRODUCT] if term.factored else [])}
+        kinds = {term.op, *(other.op for _, other in term.forms)}
         for op, pattern, matcher in matchers:
             root = pattern.root[1]
-            if root.op not in kinds and not (root.factored and PRODUCT in kinds):
+            if kinds.isdisjoint({root.op, *(other.op for _, other in root.forms)}):
                 continue
             state = matcher.match(value)
             problem: str | Difference = ""
@@ -136,7 +136,7 @@ class Search:
             else:
                 problem, count = state.reason, state.count
             name = op.signature.qualified_name
-            near = Near(name, _name_of(value.producer()), count, matcher.total, str(problem))
+            near = Near(name, _name_of(value.producer()), min(count, matcher.total), matcher.total, str(problem))
             if count >= _NEAR * matcher.total and (name not in nearest or nearest[name].agreeing < count):
                 nearest[name] = near
         self.near += nearest.values()

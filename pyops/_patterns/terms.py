@@ -62,8 +62,8 @@ class Term:
         The values that are this term, times the factor.
     parts : list of Term
         The products that a product is made of, or the sums of a sum.
-    factored : tuple of (Factor, Term), optional
-        The same as a sum, with common factors of its terms taken out.
+    forms : list of (Factor, Term)
+        Other forms of the same term: of a sum with factors taken out, of a product without, of a transposed product.
     """
 
     op: str
@@ -71,7 +71,7 @@ class Term:
     attributes: Mapping[str, Any] = field(default_factory=dict)
     names: list[tuple[onnx_ir.Value, Factor]] = field(default_factory=list)
     parts: list[Term] = field(default_factory=list)
-    factored: tuple[Factor, Term] | None = None
+    forms: list[tuple[Factor, Term]] = field(default_factory=list)
 
     def powers(self) -> dict[Term, float]:
         """Return the term as a product: the powers of its terms."""
@@ -166,10 +166,11 @@ class Terms:
         if permutation == order:
             return factor, term
         swapped = (*order[:-2], *order[:-3:-1])
-        if term.op == "MatMul" and permutation == swapped:
-            a, b = (self.transposed(item, swapped) for item in term.args)
-            return factor.times(a[0]).times(b[0]), self.call("MatMul", [(ONE, b[1]), (ONE, a[1])])
-        return factor, self.call("Transpose", [(ONE, term)], perm=permutation)
+        made = self.call("Transpose", [(ONE, term)], perm=permutation)
+        if term.op == "MatMul" and permutation == swapped and not made.forms:
+            (_, a), (_, b) = (self.transposed(item, swapped) for item in term.args)
+            _add_form(made, (ONE, self.call("MatMul", [(ONE, b), (ONE, a)])))
+        return factor, made
 
     def product(self, items: Iterable[tuple[float, Scaled]]) -> Scaled:
         """Return the product of powers; those of one term are joined if they are integers of the same sign."""
@@ -212,9 +213,16 @@ class Terms:
             return args[0]
         made = self._term(SUM, tuple(sorted(args, key=_by_identity)))
         made.parts += [term for _, term in given if term.op == SUM and term is not made]
-        if made.factored is None:
-            made.factored = self._factored(made.args)
-        return ONE, made
+        factored, is_whole = self._factored(made.args)
+        if factored is None:
+            return ONE, made
+        if not is_whole:
+            _add_form(made, factored)
+            return ONE, made
+        factor, product = factored
+        if factor.number and not factor.attributes:
+            _add_form(product, (factor.to_the(-1), made))
+        return factored
 
     def _join_softmax(self, factor: Factor, powers: dict[Term, float]) -> Factor:
         """Replace an exponential over the sum of the same exponentials by a softmax; return the factor."""
@@ -227,8 +235,8 @@ class Terms:
                 factor = factor.times(own)
         return factor
 
-    def _factored(self, args: Sequence[Scaled]) -> Scaled | None:
-        """Return a sum with the factors taken out that most of its terms have in common; None if there are none."""
+    def _factored(self, args: Sequence[Scaled]) -> tuple[Scaled | None, bool]:
+        """Return a sum with the factors taken out that most of its terms have in common, and whether all have them."""
         products = [term.powers() for _, term in args]
         best, chosen = dict[Term, float](), list[int]()
         for first, second in itertools.combinations(range(min(len(args), _FACTORED)), 2):
@@ -237,19 +245,24 @@ class Terms:
             if (len(sharing), len(common)) > (len(chosen), len(best)):
                 best, chosen = common, sharing
         if not best:
-            return None
+            return None, False
         inner, rest = [], [item for i, item in enumerate(args) if i not in chosen]
         for i in chosen:
             left = [(power - best.get(term, 0.0), (ONE, term)) for term, power in products[i].items()]
             one, term = self.product(item for item in left if item[0])
             inner.append((args[i][0].times(one), term))
         whole = self.product([(1.0, self.sum(inner)), *((power, (ONE, term)) for term, power in best.items())])
-        return self.sum([whole, *rest]) if rest else whole
+        return (self.sum([whole, *rest]), False) if rest else (whole, True)
 
     def _term(self, op: str, args: tuple[Any, ...], attributes: Mapping[str, Any] | None = None, *unique: Any) -> Term:
         given = attributes or {}
         key = op, tuple((factor, id(term)) for factor, term in args), repr(sorted(given.items())), unique
         return self._made.setdefault(key, Term(op, args, given))
+
+
+def _add_form(term: Term, form: Scaled) -> None:
+    if form not in term.forms and form[1] is not term:
+        term.forms.append(form)
 
 
 def _common(a: Mapping[Term, float], b: Mapping[Term, float]) -> dict[Term, float]:
