@@ -85,6 +85,7 @@ class Matcher:
         self._best = Difference(-1, self.total, "")
         self._steps = 0
         self._tolerance = 1e-6
+        self._others: set[str] = set()
 
     def match(self, value: onnx_ir.Value, start: State = State({}, {}, 0)) -> State | Difference:  # noqa: B008
         """Return how a value matches the pattern, or the difference that was found last."""
@@ -281,7 +282,7 @@ class Matcher:
         pattern, power = factors[0]
         is_input = pattern.op == LEAF and "array" not in pattern.attributes
         for value, factor, part in self._candidates(pattern, term, left, state) if is_input else ():
-            rest = _without(left, part.powers(), power)
+            rest = _without(left, {part: 1.0} if part in left else part.powers(), power)
             if rest is not None and (factor.number > 0 or power == int(power)):
                 bound = self._bind(pattern, Bound(value), state)
                 if bound is not None:

@@ -427,6 +427,16 @@ def _normalization(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
     return found if bias is None else form.terms.sum([found, form.of(bias)])
 
 
+@_rule("Relu", "Clip")
+def _clip(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
+    """Return what is clipped at 0 from below as a maximum."""
+    low, high = ([*node.inputs, None, None][1:3]) if node.op_type == "Clip" else (None, None)
+    bound = form.constant(low)
+    if node.op_type == "Clip" and (high is not None or bound is None or bound.item()):
+        return None
+    return ONE, form.terms.call("Max", [form.of(node.inputs[0]), (Factor(0.0), form.terms.unit)])
+
+
 @_rule("Identity", "Max", "Min")
 def _identity(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
     found = {form.of(item) for item in node.inputs if item is not None}
