@@ -479,7 +479,7 @@ def _reduce(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
     source, shape = node.inputs[0], form.shape(node.inputs[0])
     if shape is None or not form._is_float(value):
         return None
-    counted, rank = _axes(form, node), len(shape)
+    counted = _axes(form, node)
     if counted is None:
         return None
     x = form.of(source)
@@ -493,10 +493,17 @@ def _reduce(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
         found = factor.times(Factor(float(math.prod(sizes)))), term  # type: ignore[arg-type]
     else:
         found = form.terms.call_reduced("ReduceSum", x, counted)
-    if not _attribute(node, "keepdims", 1):
-        kept = [1 if axis - rank in counted else dim for axis, dim in enumerate(shape)]
-        found = _reshaped(form, found, kept, form.shape(value))
+    found = _kept(form, node, value, found, counted)
     return form._product((0.5, found)) if node.op_type == "ReduceL2" else found
+
+
+def _kept(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value, reduced: Scaled, axes: Sequence[int]) -> Scaled:
+    """Return a reduction, which keeps its axes, without them if the node does not."""
+    shape = form.shape(node.inputs[0])
+    if _attribute(node, "keepdims", 1) or shape is None:
+        return reduced
+    kept = [1 if axis - len(shape) in axes else dim for axis, dim in enumerate(shape)]
+    return _reshaped(form, reduced, kept, form.shape(value))
 
 
 def _axes(form: NormalForm, node: onnx_ir.Node) -> tuple[int, ...] | None:
@@ -615,13 +622,11 @@ def _softmax(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scal
 
 
 @_rule("ReduceLogSumExp", "ReduceMax")
-def _reduced_last(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
+def _largest(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
     axes = _axes(form, node)
-    return (
-        None
-        if axes is None or not _attribute(node, "keepdims", 1)
-        else (ONE, form.terms.call(node.op_type, [form.of(node.inputs[0])], axes=axes))
-    )
+    if axes is None:
+        return None
+    return _kept(form, node, value, (ONE, form.terms.call(node.op_type, [form.of(node.inputs[0])], axes=axes)), axes)
 
 
 @_rule("Concat")
@@ -648,9 +653,16 @@ def _concat(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
 def _gather(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
     """Return consecutive elements as a slice."""
     indices, shape = form.constant(node.inputs[1]), form.shape(node.inputs[0])
-    if indices is None or indices.ndim != 1 or shape is None or not len(indices):
+    axis, (factor, term) = _attribute(node, "axis", 0), form.of(node.inputs[0])
+    if indices is None or shape is None:
         return None
-    axis = _attribute(node, "axis", 0)
+    if indices.ndim == 0 and axis in (-2, len(shape) - 2) and term.op == "Reshape" and isinstance(shape[-1], int):
+        before, size = term.attributes["before"], shape[-1]  # of the last axis, reshaped into parts of equal size
+        if before is not None and len(before) == len(shape) - 1 and same_shape(before[:-1], shape[:-2]):
+            start = int(indices) % (before[-1] // size) * size
+            return _sliced(form, (factor, term.args[0][1]), before, -1, start, start + size)
+    if indices.ndim != 1 or not len(indices):
+        return None
     start = int(indices[0])
     if start < 0 or not np.array_equal(indices, np.arange(start, start + len(indices))):
         return None

@@ -197,10 +197,37 @@ class Terms:
 
     def sum(self, items: Iterable[Scaled]) -> Scaled:
         """Return the sum of scaled terms; those of one term are joined."""
-        given = list(items)
+        given = [(factor, term) for factor, term in items]
+        whole = self._sum(given)
+        if any(term.op == SUM for _, term in given) and whole[1].op == SUM:
+            # As a sum of sums it may have a common factor.
+            other, is_product = self._factored(self._joined(given, False))
+            if other is not None and is_product:
+                _add_form(whole[1], (other[0].times(whole[0].to_the(-1)), other[1]))
+        return whole
+
+    def _sum(self, given: Sequence[Scaled]) -> Scaled:
+        args = self._joined(given, True)
+        if len(args) == 1:
+            return args[0]
+        made = self._term(SUM, tuple(sorted(args, key=_by_identity)))
+        made.parts += [term for _, term in given if term.op == SUM and term is not made]
+        factored, is_product = self._factored(made.args)
+        if factored is None:
+            return ONE, made
+        if not is_product:
+            _add_form(made, factored)
+            return ONE, made
+        factor, product = factored
+        if factor.number and not factor.attributes:
+            _add_form(product, (factor.to_the(-1), made))
+        return factored
+
+    def _joined(self, given: Sequence[Scaled], flat: bool) -> list[Scaled]:
+        """Return what a sum is made of, once each; `flat` also takes apart the sums among it."""
         numbers, symbolic = dict[Term, float](), list[Scaled]()
         for factor, term in given:
-            for own, part in term.args if term.op == SUM else ((ONE, term),):
+            for own, part in term.args if flat and term.op == SUM else ((ONE, term),):
                 whole = factor.times(own)
                 if whole.attributes:
                     symbolic.append((whole, part))
@@ -208,21 +235,7 @@ class Terms:
                     numbers[part] = numbers.get(part, 0.0) + whole.number
         if numbers.get(self.unit) == 0 and len(numbers) + len(symbolic) > 1:
             del numbers[self.unit]
-        args = [*((Factor(number), term) for term, number in numbers.items()), *symbolic]
-        if len(args) == 1:
-            return args[0]
-        made = self._term(SUM, tuple(sorted(args, key=_by_identity)))
-        made.parts += [term for _, term in given if term.op == SUM and term is not made]
-        factored, is_whole = self._factored(made.args)
-        if factored is None:
-            return ONE, made
-        if not is_whole:
-            _add_form(made, factored)
-            return ONE, made
-        factor, product = factored
-        if factor.number and not factor.attributes:
-            _add_form(product, (factor.to_the(-1), made))
-        return factored
+        return [*((Factor(number), term) for term, number in numbers.items()), *symbolic]
 
     def _join_softmax(self, factor: Factor, powers: dict[Term, float]) -> Factor:
         """Replace an exponential over the sum of the same exponentials by a softmax; return the factor."""
@@ -272,10 +285,23 @@ def _common(a: Mapping[Term, float], b: Mapping[Term, float]) -> dict[Term, floa
 
 def _raised(term: Term, power: float) -> list[tuple[float, Term]]:
     """Return the power of a term as powers of parts, as far as they are defined for the same numbers."""
-    inner = term.powers().values()
-    if power in (1, -1) or (all(own == int(own) for own in inner) and power == int(power)) or [*inner] == [-1]:
-        return [(own * power, part) for part, own in term.powers().items()]
+    powers = term.powers()
+    is_same = power in (1, -1) or [*powers.values()] == [-1]
+    if is_same or (power == int(power) and all(own == int(own) or _is_positive(part) for part, own in powers.items())):
+        return [(own * power, part) for part, own in powers.items()]
     return [(power, term)]
+
+
+def _is_positive(term: Term) -> bool:
+    """Return whether a term is never negative: a sum of squares, for example."""
+    if term.op == PRODUCT:
+        return all(power == int(power) and (power % 2 == 0 or _is_positive(part)) for power, part in term.args)
+    if term.op == "Exp":
+        return True
+    inner = term.op in (SUM, "ReduceMean", "ReduceSum")
+    return inner and all(
+        factor.number >= 0 and not factor.attributes and _is_positive(part) for factor, part in term.args
+    )
 
 
 def _by_identity(item: tuple[Any, Term]) -> int:
