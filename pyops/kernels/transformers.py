@@ -15,9 +15,11 @@ from array_api_compat import array_namespace
 from numpy.typing import NDArray
 
 from .. import Op, onnx_op
-from ._declarations import EVERYWHERE, Float, first_spec, in_float32
+from ._declarations import EVERYWHERE, Float, first_spec, in_float32, variant
 
 _ROOT = math.sqrt(2 / math.pi)
+# The coefficients of the exponent for which x / (1 + exp(...)) is the approximation of GELU by tanh.
+_GELU = -2 * _ROOT, -2 * _ROOT * 0.044715
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,103 +93,64 @@ def _(x, weight, *, eps=1e-6, out=None):  # type: ignore[no-untyped-def]  # numb
     return out
 
 
-def _check_gate(gate: Any, up: Any) -> None:
-    if gate.shape != up.shape:
-        raise ValueError(f"gate has shape {gate.shape}, and up has {up.shape}; they must be equal")
+def _gated(op_type: str, exponent: Callable[..., Any], activation: Callable[[Any], Any], formula: str) -> Op[..., Any]:
+    """Declare an op that multiplies ``gate / (1 + exp(exponent(gate)))``, which torch knows as an activation."""
+
+    @onnx_op(f"pyops::{op_type}", device_types=EVERYWHERE)
+    @variant(op_type.lower(), formula=formula)
+    def kernel(gate: NDArray[Float], up: NDArray[Float], *, out: NDArray[Float] | None = None) -> NDArray[Float]:
+        """Multiply by a gate: {formula}.
+
+        Parameters
+        ----------
+        gate, up : array of float16, bfloat16, float32 or float64
+            Of one shape and dtype.
+
+        Returns
+        -------
+        array of the dtype of `gate`
+            Of their shape.
+
+        Raises
+        ------
+        ValueError
+            The shapes differ.
+        """
+        if gate.shape != up.shape:
+            raise ValueError(f"gate has shape {gate.shape}, and up has {up.shape}; they must be equal")
+
+        def multiply(gate: Any, up: Any) -> Any:
+            return gate / (1 + array_namespace(gate).exp(exponent(gate, *map(gate.dtype.type, _GELU)))) * up
+
+        return in_float32(multiply, gate, up)
+
+    kernel.register_shape_inference(first_spec)
+    kernel.register_decomposition(lambda gate, up: activation(gate) * up)
+
+    @_compiled(kernel, "(),()->()")
+    def _(gate, up, *, out=None):  # type: ignore[no-untyped-def]  # numba infers them
+        if gate.shape != up.shape:
+            raise ValueError("gate and up differ in shape")
+        if out is None:
+            out = np.empty_like(gate)
+        gates, ups, results = gate.reshape(-1), up.reshape(-1), out.reshape(-1)
+        one, linear, cubic = gate.dtype.type(1), gate.dtype.type(_GELU[0]), gate.dtype.type(_GELU[1])
+        for i in range(gates.size):
+            results[i] = gates[i] / (one + np.exp(exponent(gates[i], linear, cubic))) * ups[i]
+        return out
+
+    return kernel
 
 
-@onnx_op("pyops::SwiGlu", device_types=EVERYWHERE)
-def swiglu(gate: NDArray[Float], up: NDArray[Float], *, out: NDArray[Float] | None = None) -> NDArray[Float]:
-    """Multiply by a gate: ``gate * sigmoid(gate) * up``.
-
-    Parameters
-    ----------
-    gate, up : array of float16, bfloat16, float32 or float64
-        Of one shape and dtype.
-
-    Returns
-    -------
-    array of the dtype of `gate`
-        Of their shape.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ.
-    """
-    _check_gate(gate, up)
-    return in_float32(lambda gate, up: gate / (1 + array_namespace(gate).exp(-gate)) * up, gate, up)
-
-
-swiglu.register_shape_inference(first_spec)
-
-
-@swiglu.register_decomposition
-def _(gate: Any, up: Any) -> Any:
-    return gate * gate.sigmoid() * up
-
-
-@_compiled(swiglu, "(),()->()")
-def _(gate, up, *, out=None):  # type: ignore[no-untyped-def]  # numba infers them
-    if gate.shape != up.shape:
-        raise ValueError("gate and up differ in shape")
-    if out is None:
-        out = np.empty_like(gate)
-    gates, ups, results = gate.reshape(-1), up.reshape(-1), out.reshape(-1)
-    one = gate.dtype.type(1)
-    for i in range(gates.size):
-        results[i] = gates[i] / (one + np.exp(-gates[i])) * ups[i]
-    return out
-
-
-@onnx_op("pyops::GeGlu", device_types=EVERYWHERE)
-def geglu(gate: NDArray[Float], up: NDArray[Float], *, out: NDArray[Float] | None = None) -> NDArray[Float]:
-    """Multiply by a gate: ``gelu(gate) * up``, with the approximation of GELU by tanh.
-
-    Parameters
-    ----------
-    gate, up : array of float16, bfloat16, float32 or float64
-        Of one shape and dtype.
-
-    Returns
-    -------
-    array of the dtype of `gate`
-        Of their shape.
-
-    Raises
-    ------
-    ValueError
-        The shapes differ.
-    """
-    _check_gate(gate, up)
-
-    def multiply(gate: Any, up: Any) -> Any:
-        argument = gate * (_ROOT + gate.dtype.type(_ROOT * 0.044715) * gate * gate)
-        return gate / (1 + array_namespace(gate).exp(-2 * argument)) * up
-
-    return in_float32(multiply, gate, up)
-
-
-geglu.register_shape_inference(first_spec)
-
-
-@geglu.register_decomposition
-def _(gate: Any, up: Any) -> Any:
-    return 0.5 * gate * (1 + (_ROOT * (gate + 0.044715 * gate.pow(3))).tanh()) * up
-
-
-@_compiled(geglu, "(),()->()")
-def _(gate, up, *, out=None):  # type: ignore[no-untyped-def]  # numba infers them
-    if gate.shape != up.shape:
-        raise ValueError("gate and up differ in shape")
-    if out is None:
-        out = np.empty_like(gate)
-    gates, ups, results = gate.reshape(-1), up.reshape(-1), out.reshape(-1)
-    one, linear, cubic = gate.dtype.type(1), gate.dtype.type(-2 * _ROOT), gate.dtype.type(-2 * _ROOT * 0.044715)
-    for i in range(gates.size):
-        g = gates[i]
-        results[i] = g / (one + np.exp(g * (linear + cubic * g * g))) * ups[i]
-    return out
+swiglu = _gated(
+    "SwiGlu", lambda g, linear, cubic: -g, lambda gate: gate * gate.sigmoid(), "``gate * sigmoid(gate) * up``"
+)
+geglu = _gated(
+    "GeGlu",
+    lambda g, linear, cubic: g * (linear + cubic * g * g),
+    lambda gate: 0.5 * gate * (1 + (_ROOT * (gate + 0.044715 * gate.pow(3))).tanh()),
+    "``gelu(gate) * up``, with the approximation of GELU by tanh",
+)
 
 
 @onnx_op("pyops::RotaryEmbedding", device_types=EVERYWHERE)
