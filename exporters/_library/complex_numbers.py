@@ -297,21 +297,19 @@ def _power(x: Parts, y: Parts) -> Parts:
     return _where(is_zero, _where(none, one, zero), real), _where(is_zero, zero, imaginary)
 
 
-@lower_complex("aten::addcmul")
-def _addcmul(self: Any, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Any:
-    return _added(self, tensor1, tensor2, value, multiply)
+def _added(combined: Callable[[Parts, Parts], Parts]) -> Callable[..., Any]:
+    """Return a translation that adds what two tensors give, times a number, to another tensor."""
+
+    def translation(self: Any, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Any:
+        beside = next(item for item in (self, tensor1, tensor2) if isinstance(item, Pairs)).value
+        start, y, z, factor = (parts(item, beside) for item in (self, tensor1, tensor2, value))
+        return join(*map(_add, start, multiply(combined(y, z), factor)))
+
+    return translation
 
 
-@lower_complex("aten::addcdiv")
-def _addcdiv(self: Any, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Any:
-    return _added(self, tensor1, tensor2, value, divide)
-
-
-def _added(x: Any, y: Any, z: Any, factor: complex, combined: Callable[[Parts, Parts], Parts]) -> Any:
-    beside = next(item for item in (x, y, z) if isinstance(item, Pairs)).value
-    start = parts(x, beside)
-    more = multiply(combined(parts(y, beside), parts(z, beside)), parts(factor, beside))
-    return join(_add(start[0], more[0]), _add(start[1], more[1]))
+lower_complex("aten::addcmul")(_added(multiply))
+lower_complex("aten::addcdiv")(_added(divide))
 
 
 # Functions whose results are not complex.
@@ -398,26 +396,20 @@ for _name, _emit in {"and": onnx_ops.And, "or": onnx_ops.Or, "xor": onnx_ops.Xor
     lower_complex(f"aten::logical_{_name}")(lambda self, other, emit=_emit: emit(truth(self), truth(other)))
 
 
+lower_complex("prims::convert_element_type")(lambda a, dtype: _to_copy(a, dtype))
+
+
 @lower_complex("aten::_to_copy")
 def _to_copy(self: Any, dtype: Any = None, **_: Any) -> Any:
-    return _converted(self, dtype)
-
-
-@lower_complex("prims::convert_element_type")
-def _convert(a: Any, dtype: Any) -> Any:
-    return _converted(a, dtype)
-
-
-def _converted(x: Pairs, dtype: Any) -> Any:
     if dtype in (onnx_ir.DataType.BOOL, torch.bool):
-        return truth(x)
+        return truth(self)
     if dtype is None:
-        return onnx_ops.Identity(x.value)
+        return onnx_ops.Identity(self.value)
     if dtype == onnx_ir.DataType.UNDEFINED:
         return NotImplemented
     wanted = named_dtype(dtype)
     # torch drops the imaginary parts.
-    return cast(x.value, wanted.to_real()) if wanted.is_complex else cast(split(x)[0], wanted)
+    return cast(self.value, wanted.to_real()) if wanted.is_complex else cast(split(self)[0], wanted)
 
 
 def _with_number(combined: Callable[[Parts, Parts], Parts]) -> Callable[..., Any]:

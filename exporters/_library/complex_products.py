@@ -24,18 +24,10 @@ def _product(x: Any, y: Any, product: Callable[[Any, Any], Any] = onnx_ops.MatMu
 
 @lower_complex("aten::mm")
 @lower_complex("aten::bmm")
-def _mm(self: Any, mat2: Any) -> Any:
-    return join(*_product(self, mat2))
-
-
 @lower_complex("aten::mv")
-def _mv(self: Any, vec: Any) -> Any:
-    return join(*_product(self, vec))
-
-
 @lower_complex("aten::dot")
-def _dot(self: Any, tensor: Any) -> Any:
-    return join(*_product(self, tensor))
+def _plain(**operands: Any) -> Any:
+    return join(*_product(*operands.values()))
 
 
 @lower_complex("aten::vdot")
@@ -66,41 +58,21 @@ def _vecdot(x: Any, y: Any, *, dim: int = -1) -> Any:
     return join(*_product(Pairs(join(real, onnx_ops.Neg(imaginary))), y, product))
 
 
-@lower_complex("aten::addr")
-def _addr(self: Any, vec1: Any, vec2: Any, *, beta: complex = 1, alpha: complex = 1) -> Any:
-    def outer(x: Any, y: Any) -> Any:
-        return onnx_ops.Mul(onnx_ops.Unsqueeze(x, constant([-1])), y)
+def _added(product: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return a translation that adds the product of two tensors to another one, each times a number."""
 
-    return _sum(self, vec1, vec2, beta, alpha, outer)
+    def translation(self: Any, *, beta: complex = 1, alpha: complex = 1, **operands: Any) -> Any:
+        beside = next(item for item in (self, *operands.values()) if isinstance(item, Pairs)).value
+        more = multiply(_product(*operands.values(), product), parts(alpha, beside))
+        start = multiply(parts(self, beside), parts(beta, beside))
+        return join(*map(onnx_ops.Add, start, more))
 
-
-@lower_complex("aten::addmm")
-def _addmm(self: Any, mat1: Any, mat2: Any, *, beta: complex = 1, alpha: complex = 1) -> Any:
-    return _sum(self, mat1, mat2, beta, alpha)
-
-
-@lower_complex("aten::baddbmm")
-def _baddbmm(self: Any, batch1: Any, batch2: Any, *, beta: complex = 1, alpha: complex = 1) -> Any:
-    return _sum(self, batch1, batch2, beta, alpha)
+    return translation
 
 
-@lower_complex("aten::addmv")
-def _addmv(self: Any, mat: Any, vec: Any, *, beta: complex = 1, alpha: complex = 1) -> Any:
-    return _sum(self, mat, vec, beta, alpha)
-
-
-def _sum(
-    x: Any,
-    y: Any,
-    z: Any,
-    beta: complex,
-    alpha: complex,
-    product: Callable[[Any, Any], Any] = onnx_ops.MatMul,
-) -> Any:
-    beside = next(item for item in (x, y, z) if isinstance(item, Pairs)).value
-    more = multiply(_product(y, z, product), parts(alpha, beside))
-    start = multiply(parts(x, beside), parts(beta, beside))
-    return join(*map(onnx_ops.Add, start, more))
+lower_complex("aten::addr")(_added(lambda x, y: onnx_ops.Mul(onnx_ops.Unsqueeze(x, constant([-1])), y)))
+for _name in ("aten::addmm", "aten::addmv", "aten::baddbmm"):
+    lower_complex(_name)(_added(onnx_ops.MatMul))
 
 
 @lower_complex("aten::linear")

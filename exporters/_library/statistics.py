@@ -230,14 +230,8 @@ def _of_scalar(self: Any, **given: Any) -> Any:
     return NotImplemented if len(self.shape) else cast(self, dtype_of(self) if "dims" in given else torch.bool)
 
 
-@lower("aten::_is_all_true")
-def _is_all_true(self: Any) -> Any:
-    return by_torch("aten::all", self)
-
-
-@lower("aten::_is_any_true")
-def _is_any_true(self: Any) -> Any:
-    return by_torch("aten::any", self)
+lower("aten::_is_all_true")(lambda self: by_torch("aten::all", self))
+lower("aten::_is_any_true")(lambda self: by_torch("aten::any", self))
 
 
 def _mean(name: str) -> Callable[..., Any]:
