@@ -13,21 +13,11 @@ import numpy as np
 
 from .._core import Model, ModelSource, load_model
 from .._support.progress import progress
-from .._support.text_tables import Displayable, Part
+from .._support.text_tables import Part
 from .._tolerances import TOLERANCES, Array
 from ..errors import InputError, ModelError
 from ._random_inputs import random_feed
-from ._wrong_node import (
-    CALL,
-    Expected,
-    Location,
-    ModelValues,
-    ValueComparison,
-    WrongNode,
-    compare_value,
-    locate,
-    metadata,
-)
+from ._wrong_node import CALL, Expected, Location, ModelValues, ValueComparison, compare_value, locate, metadata
 
 _TIMES = 10
 """How many times the tolerances of `assert_close`, relative to the largest element, two models may differ."""
@@ -35,46 +25,30 @@ _TIMES = 10
 _RELIABLE = 0.9
 
 
-@dataclass(frozen=True, repr=False)
-class ModelComparison(Displayable):
-    """The comparison of two models, which `compare_models` returns.
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ModelComparison(Location):
+    """The comparison of two models, which `compare_models` returns: where the second begins to differ from the first.
 
     Attributes
     ----------
     ok : bool
         Whether every output is within its tolerance.
-    location : Location
-        The comparison of the values within the models, and the first wrong node.
     generated : bool
         Whether the inputs were generated.
-    note : str
-        What else is to be said, if the models differ.
     """
 
     ok: bool
-    location: Location
     generated: bool
-    note: str = ""
-
-    @property
-    def first(self) -> WrongNode | None:
-        """Return the first wrong node of the second model; None if there is none."""
-        return self.location.first
 
     @property
     def table(self) -> tuple[ValueComparison, ...]:
         """Return the comparisons of the values that both models have, in the order of the second one's nodes."""
-        return self.location.values
+        return self.values
 
     def parts(self) -> list[Part]:
         """Return the parts to display: the first wrong node, or that the models agree, and the table of values."""
-        generated = "the inputs were generated" if self.generated else ""
-        verdict = ["the models agree"] if self.ok else self.location.headline()
-        return [*verdict, *filter(None, [self.note, generated]), *self.location.table()]
-
-    def picture(self) -> str:
-        """Return a picture of the differences along the second model."""
-        return self.location.picture()
+        verdict = ["the models agree"] if self.ok else self.headline()
+        return [*verdict, *["the inputs were generated"] * self.generated, *self.values_around()]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the comparison as what JSON can represent."""
@@ -148,11 +122,11 @@ def compare_models(
         found = first.run([pairs[name] for name in wanted if name in pairs])
         return {name: _expected(found[pairs[name]], allowed) for name in wanted if pairs.get(name) in found}
 
-    location = locate(second, reference, agree)
+    found = locate(second, reference, agree)
     right, other = (values.run([name for name in names if name in values.producers]) for values in (first, second))
     changing = "they differ only with ONNX Runtime's optimizations on: these change one of the models"
-    note = "" if agree or not _agree(right, other, allowed) else changing
-    return ModelComparison(agree, location, inputs is None, note)
+    note = found.note if agree or not _agree(right, other, allowed) else changing
+    return ModelComparison(found.first, found.values, found.steps, note, ok=agree, generated=inputs is None)
 
 
 def _loaded(source: ModelSource) -> Model:

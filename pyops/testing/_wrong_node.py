@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,7 +119,7 @@ class Location(Displayable):
         The number of values that may have one: the outputs of the nodes, of the nodes of one torch call the last, and
         not of the nodes that an exporter adds.
     note : str
-        What is to be said if there is no wrong node.
+        What else is to be said.
     """
 
     first: WrongNode | None
@@ -126,22 +127,16 @@ class Location(Displayable):
     steps: int
     note: str = ""
 
-    @property
-    def counterparts(self) -> float:
-        """Return which part of the values has a counterpart, from 0 to 1."""
-        return len(self.values) / self.steps if self.steps else 1.0
-
     def parts(self) -> list[Part]:
         """Return the parts to display: the first wrong node, how its output differs, and the values around it."""
-        return [*self.headline(), *self.table()]
+        return [*self.headline(), *self.values_around()]
 
     def headline(self) -> list[str]:
         """Return the lines about the first wrong node."""
-        if self.first is None:
-            return list(filter(None, [self.note]))
-        return [str(self.first), f"its output {self.first.value!r} {self.first.difference}"]
+        first = [str(self.first), f"its output {self.first.value!r} {self.first.difference}"] if self.first else []
+        return [*first, *filter(None, [self.note])]
 
-    def table(self) -> list[Part]:
+    def values_around(self) -> list[Part]:
         """Return the table of the values around the first wrong one, if any, and how many have a counterpart."""
         rows = [
             (item.name, item.op, f"{item.absolute:.3g}", f"{item.allowed:.3g}", "yes" if item.ok else "NO")
@@ -255,14 +250,10 @@ def _value_info(name: str, array: Array) -> onnx.ValueInfoProto:
 def _read_by(node: onnx.NodeProto) -> list[str]:
     """Return the names that a node reads, its subgraphs included."""
     found = list(filter(None, node.input))
-    for graph in [] if not node.attribute else list(graphs(_Holder([node])))[1:]:
+    for graph in [] if not node.attribute else list(graphs(SimpleNamespace(node=[node])))[1:]:
         found += [name for inner in graph.node for name in inner.input if name]
         found += [item.name for item in graph.output]
     return found
-
-
-class _Holder(NamedTuple):
-    node: list[onnx.NodeProto]
 
 
 def locate(values: ModelValues, reference: Reference, agrees: bool) -> Location:
