@@ -18,7 +18,7 @@ import torch
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.traceback import preserve_node_meta
 
-from .._torch.private.operators import HigherOrderOperator, OpOverload, find_overload, promise, qualified_name
+from .._torch.private.operators import HigherOrderOperator, OpOverload, find_overload, promise
 from .._torch.private.tracing import enters_autocast, trace_graph
 from .._torch.private.trees import clone_tensors, replace_leaves, tensor_leaves
 from .data_dependent import Answers, Reads, reads_data
@@ -100,8 +100,6 @@ def _simplify(
             decisions.append(decision(kind, format_value(value), place_of(node), source, guarded, expression))
 
     for node in list(graph.nodes):
-        if isinstance(node.target, OpOverload):
-            node.target = _PUBLIC.get(qualified_name(node.target), node.target)
         if node in answers:
             value = answers[node]
             kind: Kind = "values" if isinstance(value, torch.Tensor) else "number"
@@ -127,10 +125,6 @@ def _simplify(
     graph.eliminate_dead_code()
     recorded.recompile()
     return decisions
-
-
-# Python functions of torch call these, and torch's exporter has no translation for them.
-_PUBLIC = {"aten::_is_all_true": _aten.all.default, "aten::_is_any_true": _aten.any.default}
 
 
 _PACKING = find_overload("aten::_pack_padded_sequence")

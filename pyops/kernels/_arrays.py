@@ -42,17 +42,17 @@ def reduced_shape(shape: Sequence[Dim], dims: Sequence[int], keepdim: bool) -> t
     return tuple(size for axis, size in enumerate(shape) if axis not in axes)
 
 
-def reduced_ranges(ufunc: np.ufunc, x: Any, axis: int, starts: Any, ends: Any, identity: Any) -> Any:
-    """Reduce each range of positions along one axis of a NumPy array; an empty one gives the identity."""
+def reduced_ranges(ufunc: np.ufunc, rows: Any, starts: Any, ends: Any, identity: Any) -> Any:
+    """Reduce each range of rows of a NumPy array; an empty one gives the identity."""
     if not len(starts):
-        return np.take(x, starts, axis)
+        return rows[:0]
     # The positions of all ranges are never listed: ranges may overlap, and many large ones would exceed the memory.
-    empty = (starts >= ends).reshape(-1, *[1] * (x.ndim - axis - 1))
-    one_more = [(0, int(i == axis)) for i in range(x.ndim)]  # reduceat takes no index beyond the last one
+    empty = (starts >= ends).reshape(-1, *[1] * (rows.ndim - 1))
     bounds = np.stack([np.minimum(starts, ends), ends], 1).reshape(-1)
+    one_more = np.concatenate([rows, np.zeros_like(rows, shape=(1, *rows.shape[1:]))])  # reduceat takes no later index
     with np.errstate(all="ignore"):
-        found = ufunc.reduceat(np.pad(x, one_more), bounds, axis, dtype=x.dtype)
-    return np.where(empty, np.asarray(identity, x.dtype), np.take(found, np.arange(0, len(bounds), 2), axis))
+        found = ufunc.reduceat(one_more, bounds, dtype=rows.dtype)
+    return np.where(empty, np.asarray(identity, rows.dtype), found[::2])
 
 
 def differ(one: Dim, other: Dim) -> bool:

@@ -267,7 +267,7 @@ def segment_reduce(
     ufunc, identity = UFUNCS[reduce], identity_of(reduce, data.dtype)
     rows = data.reshape(math.prod(data.shape[: axis + 1]), *data.shape[axis + 1 :])
     starts = (begins + np.arange(len(begins))[:, None] * data.shape[axis]).reshape(-1)
-    result = reduced_ranges(ufunc, rows, 0, starts, starts + counts.reshape(-1), identity)
+    result = reduced_ranges(ufunc, rows, starts, starts + counts.reshape(-1), identity)
     with np.errstate(all="ignore"):
         result = ufunc(result, result.dtype.type(identity) if initial is None else initial)
         if reduce == "mean":
