@@ -396,9 +396,6 @@ for _name, _emit in {"and": onnx_ops.And, "or": onnx_ops.Or, "xor": onnx_ops.Xor
     lower_complex(f"aten::logical_{_name}")(lambda self, other, emit=_emit: emit(truth(self), truth(other)))
 
 
-lower_complex("prims::convert_element_type")(lambda a, dtype: _to_copy(a, dtype))
-
-
 @lower_complex("aten::_to_copy")
 def _to_copy(self: Any, dtype: Any = None, **_: Any) -> Any:
     if dtype in (onnx_ir.DataType.BOOL, torch.bool):
@@ -410,6 +407,9 @@ def _to_copy(self: Any, dtype: Any = None, **_: Any) -> Any:
     wanted = named_dtype(dtype)
     # torch drops the imaginary parts.
     return cast(self.value, wanted.to_real()) if wanted.is_complex else cast(split(self)[0], wanted)
+
+
+lower_complex("prims::convert_element_type")(lambda a, dtype: _to_copy(a, dtype))
 
 
 def _with_number(combined: Callable[[Parts, Parts], Parts]) -> Callable[..., Any]:

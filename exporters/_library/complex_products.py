@@ -63,7 +63,8 @@ def _added(product: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
     def translation(self: Any, *, beta: complex = 1, alpha: complex = 1, **operands: Any) -> Any:
         beside = next(item for item in (self, *operands.values()) if isinstance(item, Pairs)).value
-        more = multiply(_product(*operands.values(), product), parts(alpha, beside))
+        x, y = operands.values()
+        more = multiply(_product(x, y, product), parts(alpha, beside))
         start = multiply(parts(self, beside), parts(beta, beside))
         return join(*map(onnx_ops.Add, start, more))
 
