@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 import onnx_ir
 
@@ -18,8 +17,11 @@ ANY = "*"
 """The attribute in factors of a pattern that depend on sizes, and match any number."""
 
 _STEPS = 20_000
+_TOLERANCE = 1e-6  # of constants, relative
+_TOLERANCES = {"float16": 6e-4, "bfloat16": 5e-3, "float64": 1e-12}  # a pattern of other sizes is of float32
 _SHAPED = {"Reshape", "Expand"}  # their targets are compared once the sizes of a place are known
 _LINEAR = {"MatMul", "Transpose", "ReduceMean", "ReduceSum", "Slice", *_SHAPED}
+_ODD = {"Erf"}
 _COMMUTATIVE = {"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min"}  # of integers and booleans
 
 
@@ -84,16 +86,17 @@ class Matcher:
         self.total = root[1].size() + 1
         self._best = Difference(-1, self.total, "")
         self._steps = 0
-        self._tolerance = 1e-6
+        self._tolerance = _TOLERANCE
         self._others: set[str] = set()
 
     def match(self, value: onnx_ir.Value, start: State = State({}, {}, 0)) -> State | Difference:  # noqa: B008
         """Return how a value matches the pattern, or the difference that was found last."""
         self._best, self._steps = Difference(-1, self.total, ""), 0
         found_type = self._form.type(value)
-        is_float = found_type is not None and "float" in found_type.dtype.name
-        self._others = {dtype for dtype in FLOATS if is_float and dtype != found_type.dtype.name}
-        self._tolerance = max(1e-6, 2 * float(ml_dtypes.finfo(found_type.dtype).eps)) if is_float else 1e-6
+        dtype = "" if found_type is None else found_type.dtype.name
+        self._others = FLOATS - {dtype} if dtype in FLOATS else set()
+        is_exact = self._dims is not None or dtype != "float64"
+        self._tolerance = _TOLERANCES.get(dtype, _TOLERANCE) if is_exact else _TOLERANCE
         factor, term = self._form.of(value)
         for state, ratio in self._match(self.root[1], term, start):
             for found in self._solve(self.root[0], factor.number * ratio, state):
@@ -233,6 +236,9 @@ class Matcher:
                 solved = list(self._solve(factor, other.number * times, result))
             for each in solved:
                 yield from self._args(pattern, pairs[1:], each, ratio)
+            if pattern.op in _ODD:
+                for each in self._solve(factor, -other.number * times, result):
+                    yield from self._args(pattern, pairs[1:], each, -ratio)
 
     def _transposed(self, pattern: Term, term: Term, state: State) -> Found:
         """Match a transposed input: the input may be a value of the model in another order."""

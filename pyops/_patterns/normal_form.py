@@ -33,6 +33,11 @@ class ValueType(NamedTuple):
     shape: tuple[Dim, ...] | None
 
 
+_REWRITTEN = {"Concat", "Expand", "LogSoftmax", "Reshape", "Slice", "Softmax", "Transpose"} | {
+    *("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum")
+}
+"""The operators whose attributes are others in a term."""
+
 Types = Mapping[str, ValueType]
 """The types of values by name; those that are not known are missing."""
 
@@ -230,6 +235,7 @@ class NormalForm:
             return self._leaf(value)
         name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         name += f"#{value.index()}" if value.index() else ""
+        name += " as written" if name in _REWRITTEN else ""
         given = {key: _plain(item) for key, item in node.attributes.items()}
         args = [(ONE, self.terms.call("absent", ())) if item is None else self.of(item) for item in node.inputs]
         return ONE, self.terms.call(name, args, **given)
@@ -320,22 +326,15 @@ def _sqrt(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
 
 @_arithmetic("Pow")
 def _pow(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    power = form.constant(node.inputs[1])
-    if power is None or power.size != 1 or power.reshape(()) == 0:
+    power, term = form.of(node.inputs[1])
+    if term is not form.terms.unit or power.attributes or not power.number:
         return None
-    return form._product((float(power.reshape(())), form.of(node.inputs[0])))
+    return form._product((power.number, form.of(node.inputs[0])))
 
 
 @_arithmetic("Sigmoid")
 def _sigmoid(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return _sigmoid_of(form, form.of(node.inputs[0]))
-
-
-def _sigmoid_of(form: NormalForm, x: Scaled) -> Scaled:
-    if x[0].number < 0:  # sigmoid(-x) = 1 - sigmoid(x)
-        factor, term = _sigmoid_of(form, _negative(x))
-        return _one_plus(form, (factor.times(Factor(-1.0)), term))
-    return form._product((-1, _one_plus(form, (ONE, form.terms.call("Exp", [_negative(x)])))))
+    return form.terms.sigmoid(form.of(node.inputs[0]))
 
 
 def _negative(x: Scaled) -> Scaled:
@@ -381,7 +380,7 @@ def _tanh(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
 
 
 def _tanh_of(form: NormalForm, x: Scaled) -> Scaled:
-    factor, term = _sigmoid_of(form, (x[0].times(Factor(2.0)), x[1]))
+    factor, term = form.terms.sigmoid((x[0].times(Factor(2.0)), x[1]))
     return form.terms.sum([(factor.times(Factor(2.0)), term), (Factor(-1.0), form.terms.unit)])
 
 
@@ -395,7 +394,7 @@ def _softplus(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
 def _swish(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
     x = form.of(node.inputs[0])
     alpha, _ = form._number(_attribute(node, "alpha", 1.0))
-    return form._product((1, x), (1, _sigmoid_of(form, (x[0].times(alpha), x[1]))))
+    return form._product((1, x), (1, form.terms.sigmoid((x[0].times(alpha), x[1]))))
 
 
 @_arithmetic("Gelu")
@@ -635,18 +634,18 @@ def _concat(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
     found = [form.of(item) for item in node.inputs]
     if axis is None or len(found) == 1:
         return None if axis is None else found[0]
-    whole = {term.args[0][1] for _, term in found if term.op == "Slice" and term.attributes["axis"] == axis}
-    bounds = [(term.args[1][0].number, term.args[2][0].number) for _, term in found if term.op == "Slice"]
-    shape = form.shape(value)
-    is_whole = (
-        len(whole) == 1
-        and len(bounds) == len(found)
-        and {factor for factor, _ in found} == {ONE}
-        and all(end == start for (_, end), (start, _) in itertools.pairwise(bounds))
-        and bounds[0][0] == 0
-        and any(form.shape(name) == shape for name, _ in next(iter(whole)).names)
-    )
-    return (ONE, whole.pop()) if is_whole else (ONE, form.terms.call("Concat", found, axis=axis))
+    factor, *others = {own for own, _ in found}
+    if others:
+        return ONE, form.terms.call("Concat", found, axis=axis)
+    parts = [term for _, term in found]
+    if all(term.op == "Slice" and term.attributes["axis"] == axis for term in parts):
+        bounds = [[int(bound.number) for bound, _ in term.args[1:]] for term in parts]
+        first, whole = bounds[0][0], {term.args[0][1] for term in parts}
+        is_whole = len(whole) == 1 and not first and all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
+        source = whole.pop()
+        if is_whole and any(form.shape(name) == form.shape(value) for name, _ in source.names):
+            return factor, source
+    return factor, form.terms.call("Concat", [(ONE, term) for term in parts], axis=axis)
 
 
 @_rule("Gather")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import onnx_ir
 
 from .. import Op
@@ -165,6 +167,13 @@ class Search:
             (dtype,) = output_dtypes(op.signature, [spec.dtype for spec in specs])
         except PyopsError as error:
             return str(error)
+        for name, number in state.attributes.items():
+            if (
+                own is not None
+                and own.dtype == np.float64
+                and not math.isclose(attributes[name], number, rel_tol=1e-12)
+            ):
+                return f"{name} is {number!r}, which the attribute, a float32, cannot hold"
         if own is None or (dtype is not None and own.dtype != dtype):
             return f"the op returns {dtype}, the nodes {None if own is None else own.dtype}"
         problem = self._problem(pattern, specs, attributes, value, state, plain)

@@ -210,6 +210,8 @@ class Terms:
         args = self._joined(given, True)
         if len(args) == 1:
             return args[0]
+        if len(args) == 2 and (sigmoid := self._other_sigmoid(args)) is not None:
+            return sigmoid
         made = self._term(SUM, tuple(sorted(args, key=_by_identity)))
         made.parts += [term for _, term in given if term.op == SUM and term is not made]
         factored, is_product = self._factored(made.args)
@@ -222,6 +224,23 @@ class Terms:
         if factor.number and not factor.attributes:
             _add_form(product, (factor.to_the(-1), made))
         return factored
+
+    def sigmoid(self, x: Scaled) -> Scaled:
+        """Return ``1 / (1 + exp(-x))``."""
+        exp = self.call("Exp", [(x[0].times(Factor(-1.0)), x[1])])
+        return self.product([(-1.0, self.sum([(ONE, self.unit), (ONE, exp)]))])
+
+    def _other_sigmoid(self, args: Sequence[Scaled]) -> Scaled | None:
+        """Return ``c - c * sigmoid(x)`` as ``c * sigmoid(-x)``."""
+        for (factor, term), (own, part) in (args, args[::-1]):
+            is_power = term is self.unit and part.op == PRODUCT and len(part.args) == 1 and part.args[0][0] == -1
+            inner = part.args[0][1] if is_power and own == factor.times(Factor(-1.0)) else None
+            if inner is not None and inner.op == SUM and len(inner.args) == 2:
+                exps = [own_term for one, own_term in inner.args if one == ONE and own_term.op == "Exp"]
+                if exps and (ONE, self.unit) in inner.args:
+                    number, found = self.sigmoid(exps[0].args[0])
+                    return factor.times(number), found
+        return None
 
     def _joined(self, given: Sequence[Scaled], flat: bool) -> list[Scaled]:
         """Return what a sum is made of, once each; `flat` also takes apart the sums among it."""
@@ -260,11 +279,14 @@ class Terms:
         if not best:
             return None, False
         inner, rest = [], [item for i, item in enumerate(args) if i not in chosen]
+        parts = [part for i in chosen for part in (args[i][1], *args[i][1].parts) if part.op == PRODUCT]
         for i in chosen:
             left = [(power - best.get(term, 0.0), (ONE, term)) for term, power in products[i].items()]
             one, term = self.product(item for item in left if item[0])
+            term.parts += parts if term.op == PRODUCT else []
             inner.append((args[i][0].times(one), term))
         whole = self.product([(1.0, self.sum(inner)), *((power, (ONE, term)) for term, power in best.items())])
+        whole[1].parts += parts if whole[1].op == PRODUCT else []
         return (self.sum([whole, *rest]), False) if rest else (whole, True)
 
     def _term(self, op: str, args: tuple[Any, ...], attributes: Mapping[str, Any] | None = None, *unique: Any) -> Term:
