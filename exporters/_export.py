@@ -9,13 +9,15 @@ from typing import Any, Literal, TypedDict, Unpack
 
 import torch
 
+from pyops import Op
+from pyops import replace as replace_nodes
 from pyops._core import ModelSource
 from pyops._support.progress import progress
 from pyops.errors import warn
 
 from . import _pipeline as pipeline
 from ._capture.capture_modes import Capture, check_capture
-from ._capture.model_arguments import as_tuple, check_model, split_arguments
+from ._capture.model_arguments import as_tuple, check_model, split_arguments, to_onnx_inputs
 from ._capture.preparation import Example, Model, check_example
 from ._finishing.finish import Finishing, check_custom_opsets
 from ._finishing.model_bodies import add_bodies
@@ -72,6 +74,7 @@ def export(
     guards: bool = False,
     fill_missing: bool = False,
     bodies: bool = False,
+    replace: Sequence[Op[..., Any]] = (),
     **arguments: Unpack[TorchArguments],
 ) -> Program:
     """Export a model as ``torch.onnx.export`` does, with every registration applied.
@@ -118,6 +121,9 @@ def export(
     bodies : bool
         Add a function to the model for each op that it calls, from the op's decomposition, so that it runs without
         pyops too. A warning names the ops that have no decomposition.
+    replace : sequence of Op
+        Ops that replace nodes of the exported model, as by `pyops.replace`, with the example arguments as inputs;
+        ``program.replaced`` is its report. They have bodies with `bodies`.
     **arguments
         As for ``torch.onnx.export``: ``kwargs``, ``dynamic_shapes``, ``input_names``,
         ``opset_version``, ... A ``custom_translation_table`` wins over the registrations.
@@ -185,12 +191,26 @@ def export(
             program = pipeline.export(example, request)
         if bodies or fallback:
             add_bodies(program.model, lambda op: bodies or "cpu" not in op.device_types)
+        if replace:
+            _replace(program, args, kwargs, replace, bodies)
     if verified:
         brings_arguments = isinstance(model, torch.export.ExportedProgram) and not args
         _check_outputs(model, None if brings_arguments else args, kwargs, program, fill_missing)
     if f is not None:
         program.save(f, **saving)
     return program
+
+
+def _replace(
+    program: Program,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None,
+    ops: Sequence[Op[..., Any]],
+    bodies: bool,
+) -> None:
+    arrays = to_onnx_inputs(program, *args, **kwargs or {})
+    replaced = replace_nodes(program, ops, inputs=arrays or None, bodies=bodies)
+    program.model, program.replaced = replaced.graph_model, replaced
 
 
 def _check_comparisons(verified: Any, fallback: Any, dynamo: bool) -> None:

@@ -31,6 +31,8 @@ class Program(torch.onnx.ONNXProgram):
     unverified : str
         Why `captured` was not compared with the model for the example arguments; ``""`` if it was, or
         the model is an ``ExportedProgram``.
+    replaced : Replacement or None
+        What ``replace=`` put into the model.
 
     Examples
     --------
@@ -46,6 +48,7 @@ class Program(torch.onnx.ONNXProgram):
     decisions: tuple[CaptureDecision, ...] = ()
     captured: torch.export.ExportedProgram | None = None
     unverified: str = ""
+    replaced: Any = None
 
     def __repr__(self) -> str:
         unverified = [f"not compared with the model: {self.unverified}"] if self.unverified else []

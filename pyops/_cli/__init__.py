@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__
 from ..errors import MissingDependencyError
-from . import commands, doctor, output
+from . import commands, doctor, output, replace_command
 from .output import answering
 
 
@@ -39,6 +39,7 @@ app.command("list")(commands.list_ops)
 app.command("inspect")(commands.inspect_model)
 app.command("run")(commands.run_model)
 app.command("compare")(commands.compare_models)
+app.command("replace")(replace_command.replace_nodes)
 app.command("check")(commands.check_op)
 app.command("bench")(commands.bench)
 app.command("build")(commands.build_library)

@@ -88,6 +88,7 @@ class Matcher:
         self._steps = 0
         self._tolerance = _TOLERANCE
         self._others: set[str] = set()
+        self._half: np.dtype[Any] | None = None
 
     def match(self, value: onnx_ir.Value, start: State = State({}, {}, 0)) -> State | Difference:  # noqa: B008
         """Return how a value matches the pattern, or the difference that was found last."""
@@ -95,6 +96,7 @@ class Matcher:
         found_type = self._form.type(value)
         dtype = "" if found_type is None else found_type.dtype.name
         self._others = FLOATS - {dtype} if dtype in FLOATS else set()
+        self._half = found_type.dtype if found_type is not None and "float16" in dtype else None
         is_exact = self._dims is not None or dtype != "float64"
         self._tolerance = _TOLERANCES.get(dtype, _TOLERANCE) if is_exact else _TOLERANCE
         factor, term = self._form.of(value)
@@ -110,7 +112,8 @@ class Matcher:
     # Numbers.
 
     def _close(self, a: float, b: float) -> bool:
-        return math.isclose(a, b, rel_tol=self._tolerance)
+        same = math.isclose(a, b, rel_tol=self._tolerance)
+        return same or (self._half is not None and bool(self._half.type(a) == self._half.type(b)))
 
     def _value(self, factor: Factor, state: State) -> float | None:
         """Return the number that a factor of the pattern is, None if an attribute is open."""

@@ -84,15 +84,13 @@ def _difference(values: ModelValues, known: Mapping[str, Any], candidate: Candid
 
 
 def _drawn(given: Mapping[str, Any], random: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield inputs of the same sizes: random numbers of several scales, and zeros, in place of those that have fractions."""
+    """Yield inputs of the same sizes: random numbers of several scales, zeros, and integers in another order."""
     for scale in _SCALES:
         feed = {}
         for name, array in given.items():
-            is_float = "float" in array.dtype.name
-            drawn = np.asarray(random.standard_normal(array.shape)) * scale
-            feed[name] = (
-                drawn.astype(array.dtype) if is_float else random.permutation(array.reshape(-1)).reshape(array.shape)
-            )
+            numbers = np.asarray(random.standard_normal(array.shape)) * scale
+            other = random.permutation(array.reshape(-1)).reshape(array.shape)
+            feed[name] = numbers.astype(array.dtype) if "float" in array.dtype.name else other
         yield (f"random inputs times {scale:g}" if scale else "inputs that are 0"), feed
 
 

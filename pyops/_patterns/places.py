@@ -76,6 +76,11 @@ class Near:
     total: int
     reason: str
 
+    @property
+    def is_close(self) -> bool:
+        """Return whether at least half of the pattern agrees."""
+        return self.agreeing >= _NEAR * self.total
+
     def __str__(self) -> str:
         return f"{self.agreeing} of {self.total}: {self.reason}"
 
@@ -86,7 +91,7 @@ class Search:
     def __init__(self, graph: onnx_ir.Graph, form: NormalForm, ops: Sequence[Op[..., Any]]) -> None:
         self._graph, self._form = graph, form
         self._ops = ops
-        self.near: list[Near] = []
+        self._near: dict[Near, None] = {}
         self.problems: list[str] = []
         self._removed: set[onnx_ir.Node] = set()
 
@@ -105,10 +110,18 @@ class Search:
                 self._removed |= {*candidate.nodes}
                 yield candidate
             rest = [op for op in rest if op.signature.qualified_name not in found]
-        known = {item.op for item in self.near}
         for op in rest:
-            if op.signature.qualified_name not in known:
+            if op.signature.qualified_name not in {item.op for item in self._near if item.is_close}:
                 self._find_parts(op)
+
+    def near(self) -> list[Near]:
+        """Return what nearly matches, and for an op that nothing is near to, the one that comes closest."""
+        close = [item for item in self._near if item.is_close]
+        best: dict[str, Near] = {}
+        for item in self._near:
+            if item.agreeing > best.get(item.op, item).agreeing or item.op not in best:
+                best[item.op] = item
+        return close + [item for name, item in best.items() if name not in {near.op for near in close}]
 
     def _candidates(
         self, matchers: Sequence[tuple[Op[..., Any], Pattern, Matcher]], plain: bool
@@ -139,9 +152,9 @@ class Search:
                 problem, count = state.reason, state.count
             name = op.signature.qualified_name
             near = Near(name, _name_of(value.producer()), min(count, matcher.total), matcher.total, str(problem))
-            if count >= _NEAR * matcher.total and (name not in nearest or nearest[name].agreeing < count):
+            if name not in nearest or nearest[name].agreeing < count:
                 nearest[name] = near
-        self.near += nearest.values()
+        self._near |= dict.fromkeys(nearest.values())
         return None
 
     def _exact(
@@ -262,7 +275,7 @@ class Search:
                     if self._form.of(value)[1].op == part.op and isinstance(matcher.match(value), State):
                         reason = f"the nodes compute {part.describe(3)}, and what follows differs"
                         name = op.signature.qualified_name
-                        self.near.append(Near(name, _name_of(node), part.size(), whole, reason))
+                        self._near[Near(name, _name_of(node), part.size(), whole, reason)] = None
                         return
 
 

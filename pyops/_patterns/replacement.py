@@ -253,7 +253,7 @@ def replace(
         notes.append("the inputs of the model were generated")
     if not verify:
         notes.append("numbers were not compared")
-    return Replacement(places, tuple(search.near), tuple(refused), counts, tuple(notes), graph_model)
+    return Replacement(places, tuple(search.near()), tuple(refused), counts, tuple(notes), graph_model)
 
 
 def _check_ops(ops: Sequence[Op[..., Any]]) -> None:

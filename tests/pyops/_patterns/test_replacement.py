@@ -1,0 +1,300 @@
+"""`pyops.replace` on models written by hand; the decompositions are of torch, and of onnxscript."""
+
+import json
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+
+import pyops
+from pyops import onnx_op
+from pyops.errors import InputError, ModelError
+
+torch = pytest.importorskip("torch")
+onnxscript = pytest.importorskip("onnxscript")
+
+T = TypeVar("T", np.float16, np.float32, np.float64)
+
+NORM = """<ir_version: 9, opset_import: ["": 18]>
+main (float[n, 8] x, float[8] w) => (float[n, 8] y)
+<int64[1] last = {{-1}}, float eps = {{{eps}}}, float two = {{2}}>
+{{
+    s = Pow(x, two)
+    m = ReduceMean<keepdims=1>(s, last)
+    e = Add(eps, m)
+    r = Sqrt(e)
+    i = Reciprocal(r)
+    n_ = Mul(i, x)
+    y = Mul(n_, w)
+}}"""
+
+
+@pytest.fixture
+def rms_norm():
+    with pyops.testing.isolated_declarations():
+
+        @onnx_op("replaced::RmsNorm")
+        def rms_norm(x: NDArray[T], w: NDArray[T], *, eps: float = 1e-6) -> NDArray[T]:
+            return (w * x / np.sqrt(np.mean(x * x, -1, keepdims=True) + x.dtype.type(eps))).astype(x.dtype)
+
+        @rms_norm.register_decomposition
+        def _(x, w, *, eps):
+            return w * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+
+        yield rms_norm
+
+
+def model(text: str = NORM, **values: Any) -> onnx.ModelProto:
+    return onnx.parser.parse_model(text.format(eps="1e-05", **values) if "{{" in text else text)
+
+
+def outputs(proto: onnx.ModelProto, feed: dict[str, Any]) -> list[Any]:
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, feed)
+
+
+FEED = {"x": np.linspace(-2, 3, 24, dtype=np.float32).reshape(3, 8), "w": np.linspace(0.5, 1, 8, dtype=np.float32)}
+
+
+def test_nodes_written_in_another_way_become_one_node_with_their_numbers(rms_norm):
+    replaced = pyops.replace(model(), [rms_norm])
+    (place,) = replaced.places
+    assert (place.op, place.output) == ("replaced::RmsNorm", "y")
+    assert place.attributes == {"eps": pytest.approx(1e-5)}
+    assert place.difference < 1e-6
+    assert len(place.nodes) == 7
+    (node,) = replaced.model.graph.node
+    assert (node.op_type, list(node.input)) == ("RmsNorm", ["x", "w"])
+    assert replaced.counts == {"replaced::RmsNorm": 1}
+
+
+def test_the_model_runs_by_the_body_and_inlined_it_is_the_first_model(rms_norm):
+    replaced = pyops.replace(model(), [rms_norm]).model
+    expected = outputs(model(), FEED)
+    for other in (replaced, onnx.inliner.inline_local_functions(replaced)):
+        pyops.testing.assert_close(outputs(other, FEED), expected)
+    onnx.checker.check_model(replaced, full_check=True)
+    pyops.testing.assert_close(pyops.InferenceSession(replaced).run(None, FEED), expected)
+
+
+def test_without_bodies_the_kernel_runs(rms_norm):
+    replaced = pyops.replace(model(), [rms_norm], bodies=False).model
+    assert (list(replaced.functions), replaced.ir_version) == ([], 9)
+    pyops.testing.assert_close(pyops.InferenceSession(replaced).run(None, FEED), outputs(model(), FEED))
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_values_that_others_use_stay(rms_norm, keep):
+    proto = model()
+    proto.graph.output.append(onnx.helper.make_tensor_value_info("m", onnx.TensorProto.FLOAT, ["n", 1]))
+    replaced = pyops.replace(proto, [rms_norm], keep_shared=keep)
+    if not keep:
+        (refusal,) = replaced.refused
+        assert refusal.reason == "others use m (ReduceMean)"
+        return
+    assert replaced.places[0].shared == ("m (ReduceMean)",)
+    pyops.testing.assert_close(outputs(replaced.model, FEED), outputs(proto, FEED))
+    assert "y: m (ReduceMean) stay, as others use them" in str(replaced)
+
+
+def test_a_kernel_that_computes_something_else_is_refused_with_the_difference(rms_norm):
+    @rms_norm.register_kernel("cpu")
+    def _(x, w, *, eps):
+        return w * x / np.sqrt(np.mean(x * x, -1, keepdims=True) + x.dtype.type(1e-3))
+
+    replaced = pyops.replace(model(), [rms_norm])
+    assert not replaced.places
+    assert replaced.refused[0].reason.startswith("for ")
+    assert "the op differs by up to" in replaced.refused[0].reason
+    assert len(pyops.replace(model(), [rms_norm], verify=False).places) == 1
+
+
+def test_what_nearly_matches_says_what_differs(rms_norm):
+    proto = model(NORM.replace("last = {{-1}}", "last = {{0}}"))
+    replaced = pyops.replace(proto, [rms_norm])
+    assert (replaced.places, replaced.counts) == ((), {"replaced::RmsNorm": 0})
+    assert any("axes is (-2,) in the model and (-1,) in the pattern" in near.reason for near in replaced.near)
+    assert [node.op_type for node in replaced.model.graph.node] == [node.op_type for node in proto.graph.node]
+
+
+def test_a_fixed_number_that_differs_is_named():
+    with pyops.testing.isolated_declarations():
+
+        @onnx_op("replaced::Fixed")
+        def fixed(x: NDArray[np.float32], w: NDArray[np.float32]) -> NDArray[np.float32]:
+            return w * x / np.sqrt(np.mean(x * x, -1, keepdims=True) + np.float32(1e-6))
+
+        @fixed.register_decomposition
+        def _(x, w):
+            return w * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+        (near, *_) = pyops.replace(model(), [fixed]).near
+        assert "the constant is 9.99999975e-06 in the model and 9.99999997e-07 in the pattern" in near.reason
+        assert near.agreeing < near.total
+
+
+def test_what_comes_closest_is_reported(rms_norm):
+    text = NORM.replace("n_ = Mul(i, x)\n    y = Mul(n_, w)", "y = Add(i, x)")
+    near = pyops.replace(model(text), [rms_norm]).near
+    assert any("of the product in the pattern is not in" in item.reason for item in near)
+    assert max(item.agreeing for item in near) < near[0].total
+
+
+def test_a_decomposition_of_onnxscript():
+    from onnxscript import opset18 as op
+
+    with pyops.testing.isolated_declarations():
+
+        @onnx_op("replaced::Scaled")
+        def scaled(x: NDArray[np.float32], *, beta: float = 1.0) -> NDArray[np.float32]:
+            return np.tanh(x * np.float32(beta))
+
+        @scaled.register_decomposition
+        @onnxscript.script(onnxscript.values.Opset("replaced", 1))
+        def _scaled(x, beta: float = 1.0):
+            return op.Tanh(x * beta)
+
+        head = '<ir_version: 9, opset_import: ["": 18]> main (float[n] x) => (float[n] y) <float c = {4}>'
+        (place,) = pyops.replace(model(head + "{ a = Div(x, c)  y = Tanh(a) }"), [scaled]).places
+        assert place.attributes == {"beta": 0.25}
+
+
+def test_graphs_within_nodes_and_functions_are_named_as_not_searched(rms_norm):
+    text = """<ir_version: 9, opset_import: ["": 18]>
+    main (bool c, float[3] x) => (float[3] y) {
+        y = If (c) <then_branch = g () => (float[3] a) { a = Abs(x) },
+                    else_branch = h () => (float[3] b) { b = Neg(x) }>
+    }"""
+    replaced = pyops.replace(model(text), [rms_norm])
+    assert "the graphs within If are not searched" in replaced.notes
+
+
+def test_an_op_of_several_outputs_is_named_as_not_searched():
+    with pyops.testing.isolated_declarations():
+
+        @onnx_op("replaced::Two")
+        def two(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+            return x, x
+
+        @two.register_decomposition
+        def _(x):
+            return x, x
+
+        (note, *_) = pyops.replace(model(), [two]).notes
+        assert note == "replaced::Two has several outputs: such ops are not searched"
+
+
+def test_a_transposed_input_gets_a_transpose_of_its_own():
+    with pyops.testing.isolated_declarations():
+
+        @onnx_op("replaced::Scores")
+        def scores(q: NDArray[np.float32], k: NDArray[np.float32], *, scale: float = 1.0) -> NDArray[np.float32]:
+            return q @ np.swapaxes(k, -1, -2) * np.float32(scale)
+
+        @scores.register_decomposition
+        def _(q, k, *, scale):
+            return q @ k.transpose(-1, -2) * scale
+
+        text = """<ir_version: 9, opset_import: ["": 18]>
+        main (float[2, 3, 5, 4] q, float[2, 5, 3, 4] k) => (float[2, 3, 5, 5] y) <float s = {2}> {
+            t = Transpose<perm=[0, 2, 3, 1]>(k)
+            h = Div(q, s)
+            y = MatMul(h, t)
+        }"""
+        replaced = pyops.replace(model(text), [scores])
+        assert [node.op_type for node in replaced.model.graph.node] == ["Transpose", "Scores"]
+        assert replaced.places[0].attributes == {"scale": 0.5}
+        random = np.random.default_rng(0)
+        feed = {
+            name: random.standard_normal(shape, np.float32)
+            for name, shape in (("q", (2, 3, 5, 4)), ("k", (2, 5, 3, 4)))
+        }
+        pyops.testing.assert_close(outputs(replaced.model, feed), outputs(model(text), feed))
+
+
+def test_the_torch_call_and_line_stay_on_the_node(rms_norm):
+    proto = model()
+    proto.graph.node[-1].metadata_props.add(key="pkg.torch.onnx.stack_trace", value="File ...")
+    (node,) = pyops.replace(proto, [rms_norm]).model.graph.node
+    assert node.metadata_props[0].value == "File ..."
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path, other):
+    proto = model(
+        NORM.replace(", float[8] w)", ")").replace("float two", "float[8] w = {{1,2,3,4,5,6,7,8}}, float two")
+    )
+    (weight,) = (item for item in proto.graph.initializer if item.name == "w")
+    weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), "w"))  # onnx moves this form only
+    onnx.save_model(proto, tmp_path / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
+    replaced = pyops.replace(tmp_path / "a.onnx", [rms_norm])
+    folder = tmp_path / "other" if other else tmp_path
+    folder.mkdir(exist_ok=True)
+    replaced.save(folder / "b.onnx")
+    stays = [
+        item for item in onnx.load(folder / "b.onnx", load_external_data=False).graph.initializer if item.external_data
+    ]
+    assert bool(stays) is not other  # what is small moves into the model
+    session = onnxruntime.InferenceSession(folder / "b.onnx", providers=["CPUExecutionProvider"])
+    expected = outputs(proto, {"x": FEED["x"]})
+    pyops.testing.assert_close(session.run(None, {"x": FEED["x"]}), expected)
+
+
+def test_the_report_is_text_html_and_json(rms_norm):
+    replaced = pyops.replace(model(), [rms_norm])
+    assert str(replaced).splitlines()[0] == "replaced::RmsNorm: 1 place"
+    assert "<td>replaced::RmsNorm</td>" in replaced._repr_html_()
+    assert json.loads(json.dumps(replaced.to_dict()))["places"][0]["output"] == "y"
+    assert "the inputs of the model were generated" in replaced.notes
+    assert pyops.replace(model(), [rms_norm], inputs=FEED).notes == ()
+    assert pyops.replace(model(), [rms_norm], verify=False).notes == ("numbers were not compared",)
+
+
+def test_indices_are_generated_within_what_gather_reads(rms_norm):
+    text = NORM.replace("float[n, 8] x,", "int64[n] ids,").replace(
+        "float two", "float[2, 8] table = {{" + "1," * 15 + "1}}, float two"
+    )
+    proto = model(text.replace("    s = Pow", "    x = Gather(table, ids)\n    s = Pow"))
+    assert len(pyops.replace(proto, [rms_norm]).places) == 1
+
+
+def test_half_precision_computed_in_a_wider_type_is_the_same_op(rms_norm):
+    text = NORM.replace("float[n, 8] x", "float16[n, 8] h").replace("(float[n, 8] y)", "(float16[n, 8] z)")
+    text = text.replace("float[8] w", "float16[8] v").replace(
+        "    s = Pow", "    x = Cast<to=1>(h)\n    w = Cast<to=1>(v)\n    s = Pow"
+    )
+    proto = model(text.replace("y = Mul(n_, w)", "y = Mul(n_, w)\n    z = Cast<to=10>(y)"))
+    (place,) = pyops.replace(proto, [rms_norm], verify=False).places
+    assert place.output == "z"
+
+
+def test_an_epsilon_that_a_float32_cannot_hold_is_not_rounded(rms_norm):
+    proto = model(
+        NORM.replace("float[", "double[").replace("float eps", "double eps").replace("float two", "double two")
+    )
+    replaced = pyops.replace(proto, [rms_norm])
+    assert not replaced.places
+    assert any("which the attribute, a float32, cannot hold" in near.reason for near in replaced.near)
+
+
+def test_wrong_arguments(rms_norm, tmp_path):
+    with pytest.raises(InputError, match="replace got no ops"):
+        pyops.replace(model(), [])
+    with pytest.raises(InputError, match="ops must be declared with onnx_op; got function"):
+        pyops.replace(model(), [test_wrong_arguments])
+
+    @onnx_op("replaced::Bare")
+    def bare(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    with pytest.raises(InputError, match="has no decomposition, which says what it replaces"):
+        pyops.replace(model(), [bare])
+    path = Path(tmp_path, "a.ort")
+    path.write_bytes(b"1234ORTM")
+    with pytest.raises(ModelError, match="a model in ORT format cannot be changed"):
+        pyops.replace(path, [rms_norm])
