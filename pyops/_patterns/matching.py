@@ -37,11 +37,11 @@ class State(NamedTuple):
 
     inputs: Mapping[str, Bound]
     attributes: Mapping[str, float]
-    count: int
+    agreeing: int
 
     def counted(self) -> State:
         """Return the state with one more operator or constant."""
-        return self._replace(count=self.count + 1)
+        return self._replace(agreeing=self.agreeing + 1)
 
 
 @dataclass
@@ -106,8 +106,8 @@ class Matcher:
         return self._best
 
     def _fail(self, state: State, reason: str) -> None:
-        if state.count > self._best.count:
-            self._best = Difference(state.count, self.total, reason)
+        if state.agreeing > self._best.count:
+            self._best = Difference(state.agreeing, self.total, reason)
 
     # Numbers.
 
@@ -214,7 +214,7 @@ class Matcher:
             return
         problem = self._other_attributes(pattern, term)
         if problem:
-            self._fail(state, f"{pattern.op}: {problem}")
+            self._fail(state.counted(), f"{pattern.op}: {problem}")
             return
         if len(pattern.args) != len(term.args):
             self._fail(state, f"{pattern.op} has {len(pattern.args)} inputs in the pattern, {len(term.args)} here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -85,8 +86,16 @@ class NormalForm:
             for value in node.outputs:
                 self._name(value, self._read(node, value))
 
-    def of(self, value: onnx_ir.Value) -> Scaled:
-        """Return the number and the term that a value is the product of."""
+    def of(self, value: onnx_ir.Value | None) -> Scaled:
+        """Return the number and the term that a value is the product of.
+
+        Raises
+        ------
+        TypeError
+            The value is an input that a node does not have.
+        """
+        if value is None:
+            raise TypeError("an input is missing")
         if value not in self.scaled:
             constant = self.constant(value)
             self._name(value, self._leaf(value) if constant is None else self._constant(constant, value))
@@ -160,10 +169,10 @@ class NormalForm:
             outputs = [onnx.ValueInfoProto(name=name) for name in proto.output]
             graph = onnx.helper.make_graph([proto], "constant", inputs, outputs)
             model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", self.opset)])
-            try:
-                found = ReferenceEvaluator(model).run(None, feed)[index]
-            except Exception:  # whatever an operator raises for these constants; the node is opaque then
-                found = None
+            found: Any = None
+            evaluator: Any = ReferenceEvaluator(model)
+            with contextlib.suppress(Exception):  # whatever an operator raises for these constants: it is opaque then
+                found = evaluator.run(None, feed)[index]
             small = isinstance(found, np.ndarray | np.generic) and found.size <= _SMALL
             self._evaluated[key] = np.asarray(found) if small else None
         return self._evaluated[key]

@@ -229,7 +229,7 @@ def replace(
         raise ModelError("a model in ORT format cannot be changed; pass the model that it was made from")
     graph_model = onnx_ir.serde.deserialize_model(source.proto)
     if source.folder is not None:
-        graph_model = onnx_ir.load(os.fspath(source.source))
+        graph_model = onnx_ir.load(str(source.source))
     form = _normal_form(graph_model, source)
     search = Search(graph_model.graph, form, chosen)
     candidates = list(search.candidates())
@@ -270,7 +270,6 @@ def _check_ops(ops: Sequence[Op[..., Any]]) -> None:
 
 
 def _normal_form(model: onnx_ir.Model, source: Model) -> Any:
-    from .._core import resolve_ops  # noqa: F401
     from .normal_form import NormalForm, types_of
 
     assert source.proto is not None
@@ -305,7 +304,8 @@ def _generated(source: Model) -> dict[str, Any]:
     from .. import InferenceSession
 
     assert source.proto is not None
-    feed = random_feed(InferenceSession(source).get_inputs(), np.random.default_rng(0))
+    session: Any = InferenceSession(source)  # type: ignore[arg-type]  # what load_model returns is loaded
+    feed = random_feed(session.get_inputs(), np.random.default_rng(0))
     sizes = {item.name: item.dims for item in source.proto.graph.initializer}
     for node in source.proto.graph.node:
         if node.op_type == "Gather" and node.input[1] in feed and sizes.get(node.input[0]):
@@ -338,9 +338,9 @@ def _with_bodies(
             refused.append(_refusal(candidate, f"{reason}, or pass bodies=False"))
         else:
             found.append((candidate, difference))
-    for body in map(onnx_ir.serde.deserialize_function, added.values()):
-        model.functions[body.identifier()] = body
-        model.opset_imports.update(body.opset_imports | model.opset_imports)
+    for function in map(onnx_ir.serde.deserialize_function, added.values()):
+        model.functions[function.identifier()] = function
+        model.opset_imports.update(function.opset_imports | model.opset_imports)
     return found
 
 

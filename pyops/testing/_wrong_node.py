@@ -231,7 +231,8 @@ class ModelValues:
         chosen = [self.nodes[index] for index in nodes]
         read = {item for node in chosen for item in _read_by(node)}
         graph = onnx.GraphProto(name=self._graph.name, node=chosen, input=inputs)
-        graph.initializer.extend(item for item in self._graph.initializer if item.name in read)
+        # A value that is fed is no initializer, or ONNX Runtime would take the initializer.
+        graph.initializer.extend(item for item in self._graph.initializer if item.name in read - feed.keys())
         graph.sparse_initializer.extend(self._graph.sparse_initializer)
         graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
         proto.graph.CopyFrom(graph)

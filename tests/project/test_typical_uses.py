@@ -363,6 +363,11 @@ def test_the_reference_evaluator() -> None:
     ReferenceEvaluator(model, new_ops=[*pyops.reference_ops(model)]).run(None, {"x": x})
 
 
+def test_an_op_into_a_model() -> None:
+    with pytest.raises(pyops.errors.InputError, match="replace got no ops"):
+        assert_type(pyops.replace(model_of("AddRound"), [], verify=False).counts, dict[str, int])
+
+
 def test_the_comparison_of_models() -> None:
     model = model_of("AddRound")
     comparison = pyops.compare_models(model, model, {"x": x}, tolerances={"float32": (0, 0)})

@@ -229,6 +229,7 @@ def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path,
     proto = model(
         NORM.replace(", float[8] w)", ")").replace("float two", "float[8] w = {{1,2,3,4,5,6,7,8}}, float two")
     )
+    expected = outputs(proto, {"x": FEED["x"]})
     (weight,) = (item for item in proto.graph.initializer if item.name == "w")
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), "w"))  # onnx moves this form only
     onnx.save_model(proto, tmp_path / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
@@ -241,7 +242,6 @@ def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path,
     ]
     assert bool(stays) is not other  # what is small moves into the model
     session = onnxruntime.InferenceSession(folder / "b.onnx", providers=["CPUExecutionProvider"])
-    expected = outputs(proto, {"x": FEED["x"]})
     pyops.testing.assert_close(session.run(None, {"x": FEED["x"]}), expected)
 
 
