@@ -87,7 +87,8 @@ def ops():
 
         @onnx_op("planted::SwiGlu")
         def swiglu(g: NDArray[T], u: NDArray[T]) -> NDArray[T]:
-            return (g / (1 + np.exp(-g)) * u).astype(g.dtype)
+            with np.errstate(over="ignore"):
+                return (g / (1 + np.exp(-g)) * u).astype(g.dtype)
 
         @swiglu.register_decomposition
         def _(g, u):
