@@ -11,13 +11,11 @@ import numpy as np
 import onnxruntime
 import planted_places
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-
-torch = pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 
 pytestmark = pytest.mark.stress
 COUNT = int(os.environ.get("PYOPS_STRESS_COUNT", "200"))

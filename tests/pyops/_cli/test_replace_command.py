@@ -8,8 +8,6 @@ import pytest
 
 from tests.pyops._cli.commands import command, parsed
 
-pytest.importorskip("torch")
-pytest.importorskip("onnxscript")
 pytestmark = pytest.mark.usefixtures("folder")
 
 OPS = """

@@ -8,15 +8,14 @@ import numpy as np
 import onnx
 import onnx.inliner
 import onnxruntime
+import onnxscript
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
 from pyops.errors import InputError, ModelError
-
-torch = pytest.importorskip("torch")
-onnxscript = pytest.importorskip("onnxscript")
 
 T = TypeVar("T", np.float16, np.float32, np.float64)
 
