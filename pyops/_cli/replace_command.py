@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from .. import InferenceSession, Op, replace
+from .. import Op
 from . import output
 from .command_arguments import as_feed, import_module, read_arrays
 from .output import Answer, answering
@@ -28,6 +28,8 @@ def replace_nodes(
     Those ops of the module count that have a decomposition. Random inputs are generated unless inputs are given. The
     exit code is 1 if an op has no place; the model is written all the same.
     """
+    from .. import InferenceSession, replace
+
     found = {id(item): item for item in import_module(module).values() if isinstance(item, Op) and item.decompositions}
     if not found:
         raise typer.BadParameter(f"{module!r} has no op with a decomposition", param_hint="--ops")
