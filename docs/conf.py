@@ -55,6 +55,7 @@ docs/precision
 docs/torch
 docs/export
 docs/decompositions
+docs/replacing
 docs/fallback
 docs/kernel_library
 ```
