@@ -112,7 +112,8 @@ class Replacement(Displayable):
         """Save the model. Weights in files beside it stay there if the folder is the same one, and else move along."""
         import onnx_ir
 
-        tensors = [value.const_value for value in self.graph_model.graph.initializers.values()]
+        graphs = self.graph_model.graphs()
+        tensors = [value.const_value for graph in graphs for value in graph.initializers.values()]
         outside = [item for item in tensors if isinstance(item, onnx_ir.ExternalTensor)]
         here = Path(path).resolve().parent
         stays = outside and all(Path(item.base_dir).resolve() == here for item in outside)
@@ -326,7 +327,7 @@ def _with_bodies(
         reason = ""
         try:
             if (model.ir_version or 0) < _LEAST_IR:
-                raise ModelError(f"a model of IR version {model.ir_version} has no functions")
+                raise ModelError(f"a model of IR version {model.ir_version} has no functions, which bodies are")
             if decomposition is None:
                 raise ModelError(f"{name} has no decomposition that can be a body")
             body = bodies.body(decomposition, candidate.specs, candidate.attributes, opset)
@@ -335,7 +336,7 @@ def _with_bodies(
         except PyopsError as error:
             reason = str(error)
         if reason:
-            refused.append(_refusal(candidate, f"{reason}, or pass bodies=False"))
+            refused.append(_refusal(candidate, f"{reason}; with bodies=False the op would be there, without a body"))
         else:
             found.append((candidate, difference))
     for function in map(onnx_ir.serde.deserialize_function, added.values()):
@@ -388,10 +389,13 @@ def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
     model.graph.insert_after(last, [*added, node])
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name = f"{old.name}_replaced"
-    rest = list(candidate.nodes)
-    for gone in rest:
+    for gone in candidate.nodes:
         if all(not value.uses() and not value.is_graph_output() for value in gone.outputs):
+            read = [value for value in gone.inputs if value is not None and value.is_initializer()]
             model.graph.remove(gone, safe=True)
+            for value in read:
+                if not (value.uses() or value.is_graph_input() or value.is_graph_output()):
+                    model.graph.initializers.pop(value.name, None)
     model.opset_imports.setdefault(signature.domain, signature.version)
 
 
