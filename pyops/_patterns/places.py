@@ -94,34 +94,35 @@ class Search:
         self._near: dict[Near, None] = {}
         self.problems: list[str] = []
         self._removed: set[onnx_ir.Node] = set()
+        self._found: set[str] = set()
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield places that do not overlap, from the end of the graph; an earlier op comes before a later one."""
         rest = list(self._ops)
         for plain in (False, True):  # torch's own exporter writes some decompositions in another way
-            found: set[str] = set()
             matchers: list[tuple[Op[..., Any], Pattern, Matcher]] = []
             for op in rest:
                 patterns, problems = patterns_of(op, self._form.opset, plain)
                 self.problems += problems
                 matchers += [(op, item, Matcher(item.root, self._form)) for item in patterns]
             for candidate in self._candidates(matchers, plain):
-                found.add(candidate.op.signature.qualified_name)
+                self._found.add(candidate.op.signature.qualified_name)
                 self._removed |= {*candidate.nodes}
                 yield candidate
-            rest = [op for op in rest if op.signature.qualified_name not in found]
+            rest = [op for op in rest if op.signature.qualified_name not in self._found]
         for op in rest:
             if op.signature.qualified_name not in {item.op for item in self._near if item.is_close}:
                 self._find_parts(op)
 
     def near(self) -> list[Near]:
-        """Return what nearly matches, and for an op that nothing is near to, the one that comes closest."""
+        """Return what nearly matches, and for an op without a place that nothing is near to, what comes closest."""
         close = [item for item in self._near if item.is_close]
         best: dict[str, Near] = {}
         for item in self._near:
             if item.agreeing > best.get(item.op, item).agreeing or item.op not in best:
                 best[item.op] = item
-        return close + [item for name, item in best.items() if name not in {near.op for near in close}]
+        known = self._found | {near.op for near in close}
+        return close + [item for name, item in best.items() if name not in known]
 
     def _candidates(
         self, matchers: Sequence[tuple[Op[..., Any], Pattern, Matcher]], plain: bool
