@@ -16,6 +16,7 @@ from .places import Candidate
 _ROUNDINGS = 10
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 _SCALES = (1.0, 1e-3, 1e3, 0.0)
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 _AT_ONCE = 16  # places whose values are in memory
 
 Arrays = Sequence[np.ndarray[Any, Any]]
@@ -44,6 +45,8 @@ def _session(model: Model) -> Any:
 
     options = SessionOptions()
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    if model.folder is not None:
+        options.add_session_config_entry(_DATA_FOLDER, model.folder)  # for one session; changing it logs a warning
     return InferenceSession(model, options)  # type: ignore[arg-type]  # what load_model returns is loaded
 
 

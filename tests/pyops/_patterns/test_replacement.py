@@ -311,7 +311,7 @@ def test_weights_of_inner_graphs_move_along(rms_norm, tmp_path):
 
 
 @pytest.mark.parametrize("other", [False, True])
-def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path, other):
+def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path, other, capfd):
     proto = model(
         NORM.replace(", float[8] w)", ")").replace("float two", "float[8] w = {{1,2,3,4,5,6,7,8}}, float two")
     )
@@ -319,7 +319,10 @@ def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path,
     (weight,) = (item for item in proto.graph.initializer if item.name == "w")
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), "w"))  # onnx moves this form only
     onnx.save_model(proto, tmp_path / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
+    capfd.readouterr()
     replaced = pyops.replace(tmp_path / "a.onnx", [rms_norm])
+    assert len(replaced.places) == 1
+    assert capfd.readouterr().err == ""
     folder = tmp_path / "other" if other else tmp_path
     folder.mkdir(exist_ok=True)
     replaced.save(folder / "b.onnx")
