@@ -320,29 +320,39 @@ def _with_bodies(
     """Add the bodies of ops to a model; return the places for which they are right."""
     import onnx_ir
 
-    opset, added = model.opset_imports.get("", 1), dict[str, Any]()
-    found = []
+    added, made, found = dict[str, Any](), dict[Any, Any](), []
     for candidate, difference in kept:
-        decomposition, name = candidate.op.decomposition, candidate.op.signature.qualified_name
-        reason = ""
-        try:
-            if (model.ir_version or 0) < _LEAST_IR:
-                raise ModelError(f"a model of IR version {model.ir_version} has no functions, which bodies are")
-            if decomposition is None:
-                raise ModelError(f"{name} has no decomposition that can be a body")
-            body = bodies.body(decomposition, candidate.specs, candidate.attributes, opset)
-            if added.setdefault(name, body) != body:
-                reason = "it needs another body than the other places have; declare another op for it"
-        except PyopsError as error:
-            reason = str(error)
-        if reason:
-            refused.append(_refusal(candidate, f"{reason}; with bodies=False the op would be there, without a body"))
+        name, key = (
+            candidate.op.signature.qualified_name,
+            (candidate.op, str(candidate.specs), str(candidate.attributes)),
+        )
+        if key not in made:
+            step(f"exporting {name}")
+            made[key] = _body(candidate, model)
+        body = made[key]
+        if not isinstance(body, str) and added.setdefault(name, body) != body:
+            body = "it needs another body than the other places have; declare another op for it"
+        if isinstance(body, str):
+            refused.append(_refusal(candidate, f"{body}; with bodies=False the op would be there, without a body"))
         else:
             found.append((candidate, difference))
     for function in map(onnx_ir.serde.deserialize_function, added.values()):
         model.functions[function.identifier()] = function
         model.opset_imports.update(function.opset_imports | model.opset_imports)
     return found
+
+
+def _body(candidate: Candidate, model: onnx_ir.Model) -> onnx.FunctionProto | str:
+    """Return the body of the op for a place, or why there is none."""
+    decomposition = candidate.op.decomposition
+    if (model.ir_version or 0) < _LEAST_IR:
+        return f"a model of IR version {model.ir_version} has no functions, which bodies are"
+    if decomposition is None:
+        return f"{candidate.op.signature.qualified_name} has no decomposition that can be a body"
+    try:
+        return bodies.body(decomposition, candidate.specs, candidate.attributes, model.opset_imports.get("", 1))
+    except PyopsError as error:
+        return str(error)
 
 
 def _refusal(candidate: Candidate, reason: str) -> Refusal:
