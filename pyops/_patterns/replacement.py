@@ -405,7 +405,7 @@ def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
             model.graph.remove(gone, safe=True)
             for value in read:
                 if not (value.uses() or value.is_graph_input() or value.is_graph_output()):
-                    model.graph.initializers.pop(value.name, None)
+                    model.graph.initializers.pop(str(value.name), None)
     model.opset_imports.setdefault(signature.domain, signature.version)
 
 
