@@ -271,7 +271,8 @@ def _check_ops(ops: Sequence[Op[..., Any]]) -> None:
 
 
 def _normal_form(model: onnx_ir.Model, source: Model) -> Any:
-    from .normal_form import NormalForm, types_of
+    from .normal_form import NormalForm
+    from .value_types import types_of
 
     assert source.proto is not None
     types = types_of(infer_types(source.proto, _inference_functions(source)))
