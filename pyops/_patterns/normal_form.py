@@ -1,10 +1,10 @@
-"""The terms of the values of a graph: constants are folded, and each node is read by the rule of its operator."""
+"""The terms of the values of a graph: constants are folded, and each node is read by a rule."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,22 @@ import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
 from .._support.element_types import DType
-from .operator_rules import ARITHMETIC, REWRITTEN, RULES, attribute
 from .terms import ONE, Factor, Scaled, Terms
 from .value_types import FLOATS, Dim, Types, ValueType, is_size, is_wider
 
 _SMALL = 64  # elements of a constant that is read
 _OPEN = (0.25, 0.5, 1.0, 2.0, 4.0)  # by how much a number may be a multiple of an attribute
 _POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
+_REWRITTEN = {"Concat", "Expand", "LogSoftmax", "Reshape", "Slice", "Softmax", "Transpose"} | {
+    *("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum")
+}  # the operators whose attributes are others in a term
+
+Rule = Callable[["NormalForm", onnx_ir.Node, onnx_ir.Value], Scaled | None]
+
+
+def attribute(node: onnx_ir.Node, name: str, default: Any = None) -> Any:
+    """Return the value of a node's attribute."""
+    return node.attributes[name].value if name in node.attributes else default
 
 
 class NormalForm:
@@ -33,12 +42,17 @@ class NormalForm:
         The specs of its values, by name.
     opset : int
         The version of ONNX's own domain.
+    rule : callable
+        Gets this object, a node of ONNX's own domain and an output of it, and returns the output's number and term, or
+        None where it does not know the node.
     attributes : mapping of str to float
         Numbers that stand for attributes whose values are open.
     """
 
-    def __init__(self, graph: onnx_ir.Graph, types: Types, opset: int, attributes: Mapping[str, float] = {}) -> None:
-        self.types, self.opset = types, opset
+    def __init__(
+        self, graph: onnx_ir.Graph, types: Types, opset: int, rule: Rule, attributes: Mapping[str, float]
+    ) -> None:
+        self.types, self.opset, self._rule = types, opset, rule
         self.terms = Terms()
         self.scaled: dict[onnx_ir.Value, Scaled] = {}
         self.origins: dict[onnx_ir.Value, DType] = {}
@@ -171,10 +185,7 @@ class NormalForm:
         if node.domain:
             return self._opaque(node, value)
         try:
-            if node.op_type in ARITHMETIC and self.is_float(value):
-                found = ARITHMETIC[node.op_type](self, node)
-            else:
-                found = RULES[node.op_type](self, node, value) if node.op_type in RULES else None
+            found = self._rule(self, node, value)
         except (ZeroDivisionError, OverflowError, TypeError, IndexError):  # a constant or an input that is missing
             found = None
         if found is None and array is not None:
@@ -208,7 +219,7 @@ class NormalForm:
             return self._leaf(value)
         name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         name += f"#{value.index()}" if value.index() else ""
-        name += " as written" if name in REWRITTEN else ""
+        name += " as written" if name in _REWRITTEN else ""
         given = {key: _plain(item) for key, item in node.attributes.items()}
         args = [(ONE, self.terms.call("absent", ())) if item is None else self.of(item) for item in node.inputs]
         return ONE, self.terms.call(name, args, **given)

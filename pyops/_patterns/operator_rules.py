@@ -7,40 +7,39 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir
 
+from .normal_form import NormalForm, Rule, attribute
 from .terms import ONE, PRODUCT, Factor, Scaled
-from .value_types import FLOATS, Dim, is_wider, same_shape
+from .value_types import FLOATS, Dim, Types, is_wider, same_shape
 
-if TYPE_CHECKING:
-    from .normal_form import NormalForm
-
-REWRITTEN = {"Concat", "Expand", "LogSoftmax", "Reshape", "Slice", "Softmax", "Transpose"} | {
-    *("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum")
-}
-"""The operators whose attributes are others in a term."""
+_RULES: dict[str, Rule] = {}
+_ARITHMETIC: dict[str, Callable[[NormalForm, onnx_ir.Node], Scaled | None]] = {}
 
 
-def attribute(node: onnx_ir.Node, name: str, default: Any = None) -> Any:
-    """Return the value of a node's attribute."""
-    return node.attributes[name].value if name in node.attributes else default
+def normal_form(
+    graph: onnx_ir.Graph, types: Types, opset: int, attributes: Mapping[str, float] | None = None
+) -> NormalForm:
+    """Return the terms of the values of a graph; for the parameters, see `NormalForm`."""
+    return NormalForm(graph, types, opset, _read, attributes or {})
 
 
-Rule = Callable[["NormalForm", onnx_ir.Node, onnx_ir.Value], Scaled | None]
-RULES: dict[str, Rule] = {}
-ARITHMETIC: dict[str, Callable[[NormalForm, onnx_ir.Node], Scaled | None]] = {}
+def _read(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
+    if node.op_type in _ARITHMETIC and form.is_float(value):
+        return _ARITHMETIC[node.op_type](form, node)
+    return _RULES[node.op_type](form, node, value) if node.op_type in _RULES else None
 
 
 def _arithmetic(*names: str) -> Callable[[Any], Any]:
-    return lambda function: ARITHMETIC.update(dict.fromkeys(names, function)) or function
+    return lambda function: _ARITHMETIC.update(dict.fromkeys(names, function)) or function
 
 
 def _rule(*names: str) -> Callable[[Any], Any]:
-    return lambda function: RULES.update(dict.fromkeys(names, function)) or function
+    return lambda function: _RULES.update(dict.fromkeys(names, function)) or function
 
 
 @_arithmetic("Mul")

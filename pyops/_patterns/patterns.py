@@ -21,7 +21,7 @@ from .._support.element_types import DType
 from ..errors import InputError, MissingDependencyError, PyopsError
 from ..shapes import TensorSpec
 from .matching import ANY
-from .normal_form import NormalForm
+from .operator_rules import normal_form
 from .terms import LEAF, PRODUCT, Factor, Scaled
 from .value_types import types_of
 
@@ -233,7 +233,7 @@ def _read(
     types = types_of(infer_types(model, {}))
     graph = onnx_ir.serde.deserialize_model(model).graph
     opset = next(entry.version for entry in model.opset_import if not entry.domain)
-    form = NormalForm(graph, types, opset, open_)
+    form = normal_form(graph, types, opset, open_)
     names = [str(value.name) for value in graph.inputs]
     for value in graph.inputs:
         form.of(value)

@@ -271,12 +271,12 @@ def _check_ops(ops: Sequence[Op[..., Any]]) -> None:
 
 
 def _normal_form(model: onnx_ir.Model, source: Model) -> Any:
-    from .normal_form import NormalForm
+    from .operator_rules import normal_form
     from .value_types import types_of
 
     assert source.proto is not None
     types = types_of(infer_types(source.proto, _inference_functions(source)))
-    return NormalForm(model.graph, types, model.opset_imports.get("", 1))
+    return normal_form(model.graph, types, model.opset_imports.get("", 1))
 
 
 def _inference_functions(source: Model) -> dict[Any, Any]:

@@ -173,22 +173,25 @@ class Terms:
         return factor, made
 
     def product(self, items: Iterable[tuple[float, Scaled]]) -> Scaled:
-        """Return the product of powers; those of one term are joined if they are integers of the same sign."""
+        """Return the product of powers.
+
+        Those of one term are joined if they are integers of the same sign, or the term is never negative: elsewhere
+        the product of two roots is not defined for the same numbers.
+        """
         given = list(items)
         factor, powers = ONE, dict[Term, float]()
-        apart: list[tuple[float, Term]] = []
         for power, (own, term) in given:
             factor = factor.times(own.to_the(power))
             for exponent, part in _raised(term, power):
-                own_power = powers.get(part)
-                if own_power is None:
-                    powers[part] = exponent
-                elif own_power * exponent > 0 and own_power == int(own_power) and exponent == int(exponent):
-                    powers[part] = own_power + exponent
+                known = powers.get(part, exponent)
+                is_joined = known * exponent > 0 and (known == int(known) and exponent == int(exponent))
+                if part in powers and not (is_joined or (known * exponent > 0 and _is_positive(part))):
+                    base = self._term(PRODUCT, ((exponent, part),))
+                    powers[base] = powers.get(base, 0.0) + 1
                 else:
-                    apart.append((exponent, part))
+                    powers[part] = powers.get(part, 0.0) + exponent
         factor = self._join_softmax(factor, powers)
-        args = [*((power, term) for term, power in powers.items()), *apart]
+        args = [(power, term) for term, power in powers.items()]
         if len(args) == 1 and args[0][0] == 1:
             return factor, args[0][1]
         made = self._term(PRODUCT, tuple(sorted(args, key=_by_identity)))

@@ -177,6 +177,25 @@ def test_a_kernel_that_computes_something_else_is_refused_with_the_difference(rm
     assert len(pyops.replace(model(), [rms_norm], verify=False).places) == 1
 
 
+def test_places_that_read_equal_values_are_found(rms_norm):
+    text = NORM.replace("float[8] w)", "float[8] u)").replace("    s = Pow", "    w = Neg(u)\n    s = Pow")
+    again = "    v = Neg(u)\n    s2 = Mul(y, y)\n    m2 = ReduceMean<keepdims=1>(s2, last)\n    e2 = Add(eps, m2)\n"
+    again += "    r2 = Sqrt(e2)\n    d2 = Div(y, r2)\n    z = Mul(v, d2)\n}"
+    proto = model(text.replace("(float[n, 8] y)", "(float[n, 8] z)")[:-2] + again.replace("}", "}}"))
+    replaced = pyops.replace(proto, [rms_norm])
+    assert replaced.counts == {"replaced::RmsNorm": 2}
+    feed = {"x": FEED["x"], "u": FEED["w"]}
+    pyops.testing.assert_close(outputs(replaced.model, feed), outputs(proto, feed))
+    onnx.checker.check_model(replaced.model, full_check=True)
+
+
+@pytest.mark.parametrize("twice", ["Div(n_, r)", "Mul(n_, i)", "Mul(n_, r)", "Mul(n_, x)"])
+def test_a_factor_that_occurs_again_counts(rms_norm, twice):
+    proto = model(NORM.replace("y = Mul(n_, w)", f"t = {twice}\n    y = Mul(t, w)"))
+    replaced = pyops.replace(proto, [rms_norm], verify=False)
+    pyops.testing.assert_close(outputs(replaced.model, FEED), outputs(proto, FEED))
+
+
 def test_what_nearly_matches_says_what_differs(rms_norm):
     proto = model(NORM.replace("last = {{-1}}", "last = {{0}}"))
     replaced = pyops.replace(proto, [rms_norm])
