@@ -23,7 +23,7 @@ _DOCS = Path(__file__).parents[2] / "docs"
 
 
 def replaced(
-    names: Annotated[str, typer.Option(help="Only models whose names match, as in 'gemma*'.")] = "*",
+    names: Annotated[list[str] | None, typer.Option(help="Only models whose names match, as in 'gemma*'.")] = None,
     exporter: Annotated[list[Exporter] | None, typer.Option(help="Only these exporters.")] = None,
     opset: Annotated[list[int] | None, typer.Option(help="Only these opsets.")] = None,
     verify: Annotated[bool, typer.Option(help="Compare numbers at the places.")] = True,
@@ -33,9 +33,12 @@ def replaced(
 
     Numbers are compared in what `exporters.export` makes.
     """
-    chosen = {name: make for name, make in models().items() if fnmatch.fnmatch(name, names)}
+    patterns = names or ["*"]
+    chosen = {
+        name: make for name, make in models().items() if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)
+    }
     if not chosen:
-        raise ExportError(f"no model has a name like {names!r}; choose some, as by --names 'gemma*'")
+        raise ExportError(f"no model has a name like {patterns}; choose some, as by --names 'gemma*'")
     results: dict[tuple[str, Exporter, int], Result] = {}
     failed: dict[str, str] = {}
     console = Console()

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from pyops import Op, onnx_op
 
@@ -93,7 +93,7 @@ def swiglu(gate: NDArray[T], up: NDArray[T]) -> NDArray[T]:
 
 @swiglu.register_decomposition
 def _(gate: Any, up: Any) -> Any:
-    return F.silu(gate) * up
+    return functional.silu(gate) * up
 
 
 @onnx_op("replaced_models::GeGlu")
@@ -107,7 +107,7 @@ def geglu(gate: NDArray[T], up: NDArray[T]) -> NDArray[T]:
 
 @geglu.register_decomposition
 def _(gate: Any, up: Any) -> Any:
-    return F.gelu(gate, approximate="tanh") * up
+    return functional.gelu(gate, approximate="tanh") * up
 
 
 @onnx_op("replaced_models::Gelu")
@@ -122,7 +122,7 @@ def gelu(x: NDArray[T]) -> NDArray[T]:
 
 @gelu.register_decomposition
 def _(x: Any) -> Any:
-    return F.gelu(x)
+    return functional.gelu(x)
 
 
 def _attention(scores: Array, v: Array, dtype: Any) -> Array:
@@ -148,7 +148,7 @@ def _(q: Any, k: Any, v: Any, mask: Any, *, scale: float) -> Any:
 
 @attention.register_decomposition(pattern_only=True)
 def _(q: Any, k: Any, v: Any, mask: Any, *, scale: float) -> Any:
-    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    return functional.scaled_dot_product_attention(q, k, v, mask, scale=scale)
 
 
 @onnx_op("replaced_models::MaskedAttention")
@@ -167,7 +167,7 @@ def _(q: Any, k: Any, v: Any, mask: Any, *, scale: float) -> Any:
 
 @masked_attention.register_decomposition(pattern_only=True)
 def _(q: Any, k: Any, v: Any, mask: Any, *, scale: float) -> Any:
-    return F.scaled_dot_product_attention(q, k, v, mask, scale=scale)
+    return functional.scaled_dot_product_attention(q, k, v, mask, scale=scale)
 
 
 @onnx_op("replaced_models::WholeAttention")
@@ -184,7 +184,7 @@ def _(q: Any, k: Any, v: Any, *, scale: float) -> Any:
 
 @whole_attention.register_decomposition(pattern_only=True)
 def _(q: Any, k: Any, v: Any, *, scale: float) -> Any:
-    return F.scaled_dot_product_attention(q, k, v, scale=scale)
+    return functional.scaled_dot_product_attention(q, k, v, scale=scale)
 
 
 @onnx_op("replaced_models::CausalAttention")
@@ -203,7 +203,7 @@ def _(q: Any, k: Any, v: Any, *, scale: float) -> Any:
 
 @causal_attention.register_decomposition(pattern_only=True)
 def _(q: Any, k: Any, v: Any, *, scale: float) -> Any:
-    return F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
+    return functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
 
 
 @onnx_op("replaced_models::SoftcappedAttention")

@@ -53,10 +53,7 @@ def as_markdown(results: Results, failed: Mapping[str, str]) -> str:
         ]
     unmeasured = [[name, as_cell(reason)] for name, reason in failed.items()]
     if failed:
-        parts += [
-            "\n## Not measured\n\n",
-            as_table([["model", "reason"], *([k, as_cell(v)] for k, v in failed.items())]),
-        ]
+        parts += ["\n## Not measured\n\n", as_table([["model", "reason"], *unmeasured])]
     return "".join(parts)
 
 
