@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -20,6 +20,7 @@ from tests.model_coverage.model import Inputs
 from tests.operator_coverage import reasons
 from tests.replaced_models.ops import LAYERS
 
+KINDS = tuple(LAYERS)
 _REASONS = 2  # of a kind of layers
 
 
@@ -61,6 +62,7 @@ def attempt(
     exporter: Exporter,
     opset: int,
     verify: bool,
+    kinds: Sequence[str] = KINDS,
 ) -> Result:
     """Export a model, with dynamic dimensions where that is possible, and search for its layers."""
     fixed = ""
@@ -75,18 +77,20 @@ def attempt(
                 program = _exported(model, samples[0], exporter, opset)
             except Exception as other:
                 return Result(layers, failed=reasons.one_line(other))
-        return searched(program, samples[0], layers, verify, fixed)
+        return searched(program, samples[0], layers, verify, fixed, kinds)
 
 
-def searched(program: Any, sample: Inputs, layers: Mapping[str, int], verify: bool, fixed: str = "") -> Result:
-    """Search for the layers of an exported model."""
+def searched(
+    program: Any, sample: Inputs, layers: Mapping[str, int], verify: bool, fixed: str = "", kinds: Sequence[str] = KINDS
+) -> Result:
+    """Search for layers of an exported model; for kinds that it is not known to have, too."""
     args, kwargs = split(sample)
     inputs = to_onnx_inputs(program, *args, **kwargs) if verify else None
-    every = [op for ops in LAYERS.values() for op in ops]
+    every = [op for kind in kinds for op in LAYERS[kind]]
     replaced = pyops.replace(program, every, inputs=inputs, verify=verify, bodies=verify)
     found: Counter[str] = Counter()
     missing = {}
-    for kind, ops in LAYERS.items():
+    for kind, ops in ((kind, LAYERS[kind]) for kind in kinds):
         found[kind] = sum(replaced.counts[op.signature.qualified_name] for op in ops)
         if found[kind] < layers.get(kind, 0):
             missing[kind] = _reasons(replaced, ops)

@@ -221,6 +221,20 @@ def _(q: Any, k: Any, v: Any, mask: Any, *, scale: float, cap: float) -> Any:
     return torch.softmax(torch.tanh(q @ k.transpose(-1, -2) * scale / cap) * cap + mask, -1) @ v
 
 
+@onnx_op("replaced_models::BiasedAttention")
+def biased_attention(
+    q: NDArray[T], k: NDArray[T], v: NDArray[T], bias: NDArray[T], mask: NDArray[T], *, scale: float = 1.0
+) -> NDArray[T]:
+    """Attend, with a bias and a mask that are added to the scores one after the other, as T5 does."""
+    a, b, c, first, second = _wide(q, k, v, bias, mask)
+    return _attention(_scores(a, b, scale) + first + second, c, q.dtype)
+
+
+@biased_attention.register_decomposition
+def _(q: Any, k: Any, v: Any, bias: Any, mask: Any, *, scale: float) -> Any:
+    return torch.softmax(q @ k.transpose(-1, -2) * scale + bias + mask, -1) @ v
+
+
 LAYERS: dict[str, tuple[Op[..., Any], ...]] = {
     "RMSNorm": (offset_rms_norm, rms_norm),
     "LayerNorm": (layer_norm,),
@@ -228,6 +242,13 @@ LAYERS: dict[str, tuple[Op[..., Any], ...]] = {
     "SwiGLU": (swiglu,),
     "GeGLU": (geglu,),
     "GELU": (gelu,),
-    "attention": (softcapped_attention, attention, masked_attention, causal_attention, whole_attention),
+    "attention": (
+        softcapped_attention,
+        attention,
+        biased_attention,
+        masked_attention,
+        causal_attention,
+        whole_attention,
+    ),
 }
 """The kinds of layers, and the ops that compute them; of several, one fits a model."""

@@ -59,10 +59,11 @@ def test_layers_are_counted_and_found(power, norms):
     model = Model(power=power).eval()
     layers = expected(model, inputs(2), {})
     assert layers == {"RMSNorm": 2, "attention": 1, "SwiGLU": 1, "LayerNorm": 1}
-    result = attempt(model, [inputs(2), inputs(3)], layers, Exporter.OURS, 18, verify=True)
-    assert {kind: count for kind, count in result.found.items() if count} == {**layers, "RMSNorm": norms}
+    del layers["attention"]  # its patterns take long to make
+    result = attempt(model, [inputs(2), inputs(3)], layers, Exporter.OURS, 18, verify=True, kinds=[*layers])
+    assert result.found == {**layers, "RMSNorm": norms}
     assert not result.fixed
     page = as_markdown({("own", Exporter.OURS, 18): result}, {"other": "no | package"})
-    assert f"| exporters.export | 18 | {norms} of 2 | 1 of 1 |  | 1 of 1 |  |  | 1 of 1 |" in page
+    assert f"| exporters.export | 18 | {norms} of 2 | 1 of 1 |  | 1 of 1 |  |  |  |" in page
     assert "no \\| package" in page
     assert ("RMSNorm" in result.reasons) is (norms == 1)
