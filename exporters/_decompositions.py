@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,12 +55,12 @@ def body(
     inputs = [(f"{item.name}_{index}", item.type, spec) for index, (item, spec) in declared]
     kinds = {item.name: item.kind for item in signature.attributes}
     numbers = [name for name, kind in kinds.items() if kind is AttributeKind.FLOAT and attributes[name] is not None]
-    wide = _wide(decomposition, inputs)
-    model, taken = _exported(decomposition, inputs, attributes, numbers, opset, wide)
-    if wide is not None and has_limits(model.graph):  # which differ between types
-        wide = None
-        model, taken = _exported(decomposition, inputs, attributes, numbers, opset, wide)
-    like = next((name for name, type, spec in inputs if spec and type == wide), None)
+    call = _Export(decomposition, inputs, attributes, opset, numbers, _wide(decomposition, inputs))
+    model, taken = _exported(call)
+    if call.wide is not None and has_limits(model.graph):  # which differ between types
+        call = replace(call, wide=None)
+        model, taken = _exported(call)
+    like = next((name for name, type, spec in inputs if spec and type == call.wide), None)
     return as_function(model.graph, signature.domain, signature.name, [name for name, *_ in inputs], taken, like)
 
 
@@ -70,10 +71,10 @@ def call_model(
     """Return a model of one call, as `export` or torch's exporter make it; see `pyops._onnx.bodies.call_model`."""
     declared = zip(decomposition.signature.parameters(len(specs)), specs, strict=True)
     inputs = [(item.name, item.type, spec) for item, spec in declared]
-    sizes = torch.export.Dim.DYNAMIC, torch.export.Dim.STATIC
+    own = _Export(decomposition, inputs, attributes, opset, is_fixed=True)
     if not plain:
-        return onnx_ir.serde.serialize_model(_exported(decomposition, inputs, attributes, (), opset, None, sizes)[0])
-    call, args, given = _prepared(decomposition, inputs, attributes, (), opset, None, sizes)
+        return onnx_ir.serde.serialize_model(_exported(own)[0])
+    call, args, given = _prepared(own)
     try:
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = torch.onnx.export(call, args, dynamo=True, verbose=False, **given)
@@ -96,28 +97,45 @@ class _Call(torch.nn.Module):
         return tuple(call_validated(decomposition, inputs, {**attributes, **numbers}))
 
 
-def _exported(
-    decomposition: Decomposition,
-    inputs: Inputs,
-    attributes: Mapping[str, Any],
-    numbers: Sequence[str],
-    opset: int,
-    wide: TypeParameter | None,
-    sizes: tuple[Any, Any] = (torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO),
-) -> tuple[onnx_ir.Model, Sequence[str]]:
-    """Return the model of a call of a decomposition, and those of the attributes `numbers` that it takes as inputs.
+@dataclass(frozen=True)
+class _Export:
+    """The export of one call of a decomposition.
+
+    Attributes
+    ----------
+    numbers : sequence of str
+        The attributes that are inputs of the model.
+    wide : TypeParameter or None
+        The one that is float64.
+    is_fixed : bool
+        Whether the sizes that are numbers stay as they are; others may.
+    """
+
+    decomposition: Decomposition
+    inputs: Inputs
+    attributes: Mapping[str, Any]
+    opset: int
+    numbers: Sequence[str] = ()
+    wide: TypeParameter | None = None
+    is_fixed: bool = False
+
+
+def _exported(export_of: _Export) -> tuple[onnx_ir.Model, Sequence[str]]:
+    """Return the model of a call of a decomposition, and the attributes that it takes as inputs.
 
     Raises
     ------
     DeclarationError
         It cannot be exported, or returns other outputs than declared.
     """
-    call, args, given = _prepared(decomposition, inputs, attributes, numbers, opset, wide, sizes)
+    decomposition, numbers = export_of.decomposition, export_of.numbers
+    call, args, given = _prepared(export_of)
     try:
         # Warnings about sizes that are specialized concern models of users.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             if numbers:  # it may ask whether they are tensors
-                plain = call_validated(decomposition, _examples(inputs, wide), with_tensors(attributes))
+                examples = _examples(export_of.inputs, export_of.wide)
+                plain = call_validated(decomposition, examples, with_tensors(export_of.attributes))
                 torch.testing.assert_close(call(*args), tuple(plain), equal_nan=True)
             model = export(call, args, **given).model
             if _foreign(model):  # ops of pyops.kernels, which another translation may do without
@@ -126,7 +144,7 @@ def _exported(
             raise DeclarationError(f"{decomposition.name} needs operators of {foreign.pop()!r}; a body has ONNX's own")
     except Exception as error:  # whatever torch, a translation or the decomposition raises
         if numbers:  # it may need them as Python's
-            return _exported(decomposition, inputs, attributes, (), opset, wide, sizes)
+            return _exported(replace(export_of, numbers=()))
         if isinstance(error, DeclarationError):
             raise
         raise DeclarationError(f"{decomposition.name} cannot be exported: {type(error).__name__}: {error}") from error
@@ -135,22 +153,19 @@ def _exported(
     return model, numbers
 
 
-def _prepared(
-    decomposition: Decomposition,
-    inputs: Inputs,
-    attributes: Mapping[str, Any],
-    numbers: Sequence[str],
-    opset: int,
-    wide: TypeParameter | None,
-    sizes: tuple[Any, Any],
-) -> tuple[_Call, tuple[torch.Tensor, ...], dict[str, Any]]:
-    """Return a call as a module, its tensors, and the arguments of an export with named sizes and others as given."""
-    present = {name: spec for name, _, spec in inputs if spec is not None}
-    axes = [*(_axes(spec, *sizes) for spec in present.values()), *[{}] * len(numbers)]
-    taken = _examples(inputs, wide), {name: torch.tensor(attributes[name]) for name in numbers}
+def _prepared(export_of: _Export) -> tuple[_Call, tuple[torch.Tensor, ...], dict[str, Any]]:
+    """Return a call as a module, its tensors, and the arguments of an export in which named sizes are dynamic."""
+    attributes, numbers = export_of.attributes, export_of.numbers
+    present = {name: spec for name, _, spec in export_of.inputs if spec is not None}
+    axes = [*(_axes(spec, export_of.is_fixed) for spec in present.values()), *[{}] * len(numbers)]
+    taken = (
+        _examples(export_of.inputs, export_of.wide),
+        {name: torch.tensor(attributes[name]) for name in numbers},
+    )
     names, shapes = [*present, *numbers], (tuple(axes),)
-    given: Any = {"dynamic_shapes": shapes, "opset_version": opset, "input_names": names, "verify": False}
-    return _Call(decomposition, taken, attributes).eval(), tuple(tensor_leaves(taken)), given
+    given: Any = {"dynamic_shapes": shapes, "opset_version": export_of.opset, "input_names": names, "verify": False}
+    call = _Call(export_of.decomposition, taken, attributes).eval()
+    return call, tuple(tensor_leaves(taken)), given
 
 
 def _foreign(model: onnx_ir.Model) -> set[str]:
@@ -179,6 +194,8 @@ def _examples(inputs: Inputs, wide: TypeParameter | None) -> list[torch.Tensor |
     return made
 
 
-def _axes(spec: TensorSpec, named: Any, other: Any) -> dict[int, Any]:
+def _axes(spec: TensorSpec, is_fixed: bool) -> dict[int, Any]:
     """Return how the sizes are exported: it is an error if a dynamic one has to be fixed, and automatic ones may be."""
-    return {axis: named if isinstance(size, SymbolicDim) else other for axis, size in enumerate(spec.shape)}
+    dim = torch.export.Dim
+    other = dim.STATIC if is_fixed else dim.AUTO
+    return {axis: dim.DYNAMIC if isinstance(size, SymbolicDim) else other for axis, size in enumerate(spec.shape)}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir
 
-from .normal_form import FLOATS, NormalForm, same_shape
+from .normal_form import NormalForm
 from .terms import LEAF, ONE, PRODUCT, SUM, Factor, Scaled, Term
+from .value_types import FLOATS, same_shape
 
 ANY = "*"
 """The attribute in factors of a pattern that depend on sizes, and match any number."""
@@ -79,10 +80,19 @@ class Matcher:
         The model's.
     dims : mapping, optional
         What the dimensions of the pattern are in the model: targets of Reshape and Expand are then compared, too.
+    removed : collection of onnx_ir.Node, optional
+        The nodes that go for other places: their values are no inputs.
     """
 
-    def __init__(self, root: Scaled, form: NormalForm, dims: Mapping[Any, Any] | None = None) -> None:
-        self.root, self._form, self._dims = root, form, dims
+    def __init__(
+        self,
+        root: Scaled,
+        form: NormalForm,
+        dims: Mapping[Any, Any] | None = None,
+        removed: Collection[onnx_ir.Node] = (),
+    ) -> None:
+        self.root, self._form, self._dims, self._removed = root, form, dims, removed
+        self._end = 0
         self.total = root[1].size() + 1
         self._best = Difference(-1, self.total, "")
         self._steps = 0
@@ -93,7 +103,8 @@ class Matcher:
     def match(self, value: onnx_ir.Value, start: State = State({}, {}, 0)) -> State | Difference:  # noqa: B008
         """Return how a value matches the pattern, or the difference that was found last."""
         self._best, self._steps = Difference(-1, self.total, ""), 0
-        found_type = self._form.type(value)
+        producer, found_type = value.producer(), self._form.type(value)
+        self._end = 0 if producer is None else self._form.position[producer]
         dtype = "" if found_type is None else found_type.dtype.name
         self._others = FLOATS - {dtype} if dtype in FLOATS else set()
         self._half = found_type.dtype if found_type is not None and "float16" in dtype else None
@@ -108,6 +119,13 @@ class Matcher:
     def _fail(self, state: State, reason: str) -> None:
         if state.agreeing > self._best.count:
             self._best = Difference(state.agreeing, self.total, reason)
+
+    def _is_too_long(self, state: State) -> bool:
+        """Return whether there are too many ways to match a value, which ends the search."""
+        self._steps += 1
+        if self._steps > _STEPS:
+            self._fail(state.counted(), f"more than {_STEPS:,} ways to match it were tried")
+        return self._steps > _STEPS
 
     # Numbers.
 
@@ -147,8 +165,7 @@ class Matcher:
     # Terms.
 
     def _match(self, pattern: Term, term: Term, state: State) -> Found:
-        self._steps += 1
-        if self._steps > _STEPS:
+        if self._is_too_long(state):
             return
         if pattern.op == LEAF:
             yield from self._leaf(pattern, term, state)
@@ -197,7 +214,7 @@ class Matcher:
     def _bind(self, pattern: Term, bound: Bound, state: State) -> State | None:
         name = pattern.describe()
         known, found = state.inputs.get(name), self._form.type(bound.value)
-        if found is not None and found.dtype.name in self._others:
+        if (found is not None and found.dtype.name in self._others) or not self._is_available(bound.value):
             return None
         if known is None:
             return state._replace(inputs={**state.inputs, name: bound})
@@ -207,6 +224,11 @@ class Matcher:
         if not same:
             self._fail(state, f"{name} is both {known.value.name} and {bound.value.name}")
         return state if same else None
+
+    def _is_available(self, value: onnx_ir.Value) -> bool:
+        """Return whether a value is computed before the place ends, and by a node that stays."""
+        node = value.producer()
+        return node is None or (node not in self._removed and self._form.position[node] < self._end)
 
     def _call(self, pattern: Term, term: Term, state: State) -> Found:
         if pattern.op == "Transpose" and pattern.args[0][1].op == LEAF:
@@ -255,6 +277,8 @@ class Matcher:
             order[axis] = own[position]
         permutation = () if order == sorted(order) else tuple(order)
         for value, factor in inner.names:
+            if not factor.number:
+                continue
             bound = self._bind(leaf, Bound(value, permutation), state.counted())
             if bound is not None:
                 yield bound, 1 / factor.number
@@ -287,6 +311,8 @@ class Matcher:
                 self._fail(state, f"the product in the model has {more} too")
             else:
                 yield state, ratio
+            return
+        if self._is_too_long(state):
             return
         pattern, power = factors[0]
         is_input = pattern.op == LEAF and "array" not in pattern.attributes
@@ -331,6 +357,8 @@ class Matcher:
                 self._fail(state, f"the sum in the model has {more} too")
             else:
                 yield state, 1.0 if ratio is None else ratio
+            return
+        if self._is_too_long(state):
             return
         factor, pattern = parts[0]
         if pattern.op == LEAF and "array" not in pattern.attributes:

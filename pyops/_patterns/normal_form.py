@@ -1,62 +1,25 @@
-"""The terms of the values of a graph: one spelling for each function, whatever nodes compute it."""
+"""The terms of the values of a graph: constants are folded, and each node is read by the rule of its operator."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
-from .._support.element_types import DType, from_onnx
-from .terms import ONE, PRODUCT, Factor, Scaled, Terms
+from .._support.element_types import DType
+from .operator_rules import ARITHMETIC, REWRITTEN, RULES, attribute
+from .terms import ONE, Factor, Scaled, Terms
+from .value_types import FLOATS, Dim, Types, ValueType, is_size, is_wider
 
 _SMALL = 64  # elements of a constant that is read
 _OPEN = (0.25, 0.5, 1.0, 2.0, 4.0)  # by how much a number may be a multiple of an attribute
 _POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
-_IEEE = ("float16", "float32", "float64")
-FLOATS = {"bfloat16", *_IEEE}
-
-
-Dim = int | str | None
-"""A size, the name of one, or None if it is not known."""
-
-
-class ValueType(NamedTuple):
-    """The dtype of a value, and its shape, or None if its rank is not known."""
-
-    dtype: DType
-    shape: tuple[Dim, ...] | None
-
-
-_REWRITTEN = {"Concat", "Expand", "LogSoftmax", "Reshape", "Slice", "Softmax", "Transpose"} | {
-    *("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum")
-}
-"""The operators whose attributes are others in a term."""
-
-Types = Mapping[str, ValueType]
-"""The types of values by name; those that are not known are missing."""
-
-
-def types_of(inferred: onnx.ModelProto) -> dict[str, ValueType]:
-    """Return the types of the values in the graph of a model whose types are inferred."""
-    found = {}
-    for item in [*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output]:
-        tensor = item.type.tensor_type
-        row = from_onnx(tensor.elem_type)
-        if row is not None:
-            dims = tensor.shape.dim if tensor.HasField("shape") else None
-            found[item.name] = ValueType(row.dtype, None if dims is None else tuple(map(_dim, dims)))
-    return found
-
-
-def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
-    return dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None
 
 
 class NormalForm:
@@ -82,6 +45,7 @@ class NormalForm:
         self._attributes = attributes
         self._constants: dict[onnx_ir.Value, np.ndarray[Any, Any] | None] = {}
         self._evaluated: dict[Any, np.ndarray[Any, Any] | None] = {}
+        self.position = {node: number for number, node in enumerate(graph)}
         for node in graph:
             for value in node.outputs:
                 self._name(value, self._read(node, value))
@@ -129,7 +93,7 @@ class NormalForm:
         ):
             return None
         if node.op_type == "Shape" and (shape := self.shape(node.inputs[0])) is not None:
-            chosen = shape[_attribute(node, "start", 0) : _attribute(node, "end")]
+            chosen = shape[attribute(node, "start", 0) : attribute(node, "end")]
             return np.array(chosen, np.int64) if all(isinstance(dim, int) for dim in chosen) else None
         if node.op_type == "Gather" and (array := self._gathered_size(node)) is not None:
             return array
@@ -151,7 +115,7 @@ class NormalForm:
         if known is None or index is None:
             return None
         chosen = [known[i] for i in index.reshape(-1)]
-        return np.array(chosen, np.int64).reshape(index.shape) if all(map(_is_size, chosen)) else None
+        return np.array(chosen, np.int64).reshape(index.shape) if all(map(is_size, chosen)) else None
 
     def _is_small(self, value: onnx_ir.Value) -> bool:
         shape = self.shape(value)
@@ -189,9 +153,9 @@ class NormalForm:
         """Return a number, or a leaf with the array."""
         if array.size != 1 or array.dtype.name not in FLOATS | {"int64", "int32"}:
             return ONE, self.terms.leaf(value, array)
-        return self._number(float(array.reshape(())))
+        return self.number(float(array.reshape(())))
 
-    def _number(self, number: float) -> Scaled:
+    def number(self, number: float) -> Scaled:
         for name, stand_in in self._attributes.items():
             for power in _POWERS:
                 ratio = number / stand_in**power
@@ -202,22 +166,22 @@ class NormalForm:
 
     def _read(self, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled:
         array = self.constant(value)
-        if array is not None and (array.size == 1 or not self._is_float(value)):
+        if array is not None and (array.size == 1 or not self.is_float(value)):
             return self._constant(array, value)
         if node.domain:
             return self._opaque(node, value)
         try:
-            if node.op_type in _ARITHMETIC and self._is_float(value):
-                found = _ARITHMETIC[node.op_type](self, node)
+            if node.op_type in ARITHMETIC and self.is_float(value):
+                found = ARITHMETIC[node.op_type](self, node)
             else:
-                found = _RULES[node.op_type](self, node, value) if node.op_type in _RULES else None
+                found = RULES[node.op_type](self, node, value) if node.op_type in RULES else None
         except (ZeroDivisionError, OverflowError, TypeError, IndexError):  # a constant or an input that is missing
             found = None
         if found is None and array is not None:
             return self._constant(array, value)
         return self._opaque(node, value) if found is None else found
 
-    def _is_float(self, value: onnx_ir.Value) -> bool:
+    def is_float(self, value: onnx_ir.Value) -> bool:
         found = self.type(value)
         return found is not None and found.dtype.name in FLOATS
 
@@ -244,14 +208,12 @@ class NormalForm:
             return self._leaf(value)
         name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         name += f"#{value.index()}" if value.index() else ""
-        name += " as written" if name in _REWRITTEN else ""
+        name += " as written" if name in REWRITTEN else ""
         given = {key: _plain(item) for key, item in node.attributes.items()}
         args = [(ONE, self.terms.call("absent", ())) if item is None else self.of(item) for item in node.inputs]
         return ONE, self.terms.call(name, args, **given)
 
-    # The operators, each in one spelling.
-
-    def _product(self, *items: tuple[float, Scaled]) -> Scaled:
+    def product(self, *items: tuple[float, Scaled]) -> Scaled:
         if any(factor.number < 0 and power != int(power) for power, (factor, _) in items):
             raise OverflowError("a root of a negative number")
         factor, term = self.terms.product(items)
@@ -264,7 +226,7 @@ class NormalForm:
 
 
 def _is_random(node: onnx_ir.Node) -> bool:
-    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Multinomial")
+    return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Dropout", "Multinomial")
 
 
 def _plain(attribute: onnx_ir.Attr) -> Any:
@@ -276,478 +238,3 @@ def _plain(attribute: onnx_ir.Attr) -> Any:
 
 def _onnx_type(array: np.ndarray[Any, Any]) -> int:
     return int(onnx_ir.DataType.from_numpy(array.dtype))
-
-
-def _attribute(node: onnx_ir.Node, name: str, default: Any = None) -> Any:
-    return node.attributes[name].value if name in node.attributes else default
-
-
-Rule = Callable[[NormalForm, onnx_ir.Node, onnx_ir.Value], Scaled | None]
-_RULES: dict[str, Rule] = {}
-_ARITHMETIC: dict[str, Callable[[NormalForm, onnx_ir.Node], Scaled | None]] = {}
-
-
-def _arithmetic(*names: str) -> Callable[[Any], Any]:
-    return lambda function: _ARITHMETIC.update(dict.fromkeys(names, function)) or function
-
-
-def _rule(*names: str) -> Callable[[Any], Any]:
-    return lambda function: _RULES.update(dict.fromkeys(names, function)) or function
-
-
-@_arithmetic("Mul")
-def _mul(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = map(form.of, node.inputs)
-    return form._product((1, a), (1, b))
-
-
-@_arithmetic("Div")
-def _div(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = map(form.of, node.inputs)
-    return form._product((1, a), (-1, b))
-
-
-@_arithmetic("Neg")
-def _neg(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return _negative(form.of(node.inputs[0]))
-
-
-@_arithmetic("Add", "Sum")
-def _add(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return form.terms.sum(map(form.of, node.inputs))
-
-
-@_arithmetic("Sub")
-def _sub(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = map(form.of, node.inputs)
-    return form.terms.sum([a, _negative(b)])
-
-
-@_arithmetic("Reciprocal")
-def _reciprocal(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return form._product((-1, form.of(node.inputs[0])))
-
-
-@_arithmetic("Sqrt")
-def _sqrt(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return form._product((0.5, form.of(node.inputs[0])))
-
-
-@_arithmetic("Pow")
-def _pow(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    power, term = form.of(node.inputs[1])
-    if term is not form.terms.unit or power.attributes or not power.number:
-        return None
-    return form._product((power.number, form.of(node.inputs[0])))
-
-
-@_arithmetic("Sigmoid")
-def _sigmoid(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return form.terms.sigmoid(form.of(node.inputs[0]))
-
-
-def _negative(x: Scaled) -> Scaled:
-    return x[0].times(Factor(-1.0)), x[1]
-
-
-@_arithmetic("Erf")
-def _erf(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return _erf_of(form, form.of(node.inputs[0]))
-
-
-def _erf_of(form: NormalForm, x: Scaled) -> Scaled:
-    if x[0].number < 0:
-        return _negative(_erf_of(form, _negative(x)))
-    return ONE, form.terms.call("Erf", [x])
-
-
-@_arithmetic("Exp")
-def _exp(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    factor, term = x = form.of(node.inputs[0])
-    softmax = form.terms.softmax_of_logarithm(x)
-    if factor == ONE and term.op == "LogSoftmax":
-        softmax = form.terms.softmax(term.args[0], term.attributes["axis"])
-    return softmax or (ONE, form.terms.call("Exp", [x]))
-
-
-@_arithmetic("Log")
-def _log(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    factor, term = x = form.of(node.inputs[0])
-    if factor == ONE and term.op == PRODUCT and len(term.args) == 1:
-        ((power, inner),) = term.args
-        return Factor(power), form.terms.call("Log", [(ONE, inner)])
-    return ONE, form.terms.call("Log", [x])
-
-
-def _one_plus(form: NormalForm, x: Scaled) -> Scaled:
-    return form.terms.sum([(ONE, form.terms.unit), x])
-
-
-@_arithmetic("Tanh")
-def _tanh(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return _tanh_of(form, form.of(node.inputs[0]))
-
-
-def _tanh_of(form: NormalForm, x: Scaled) -> Scaled:
-    factor, term = form.terms.sigmoid((x[0].times(Factor(2.0)), x[1]))
-    return form.terms.sum([(factor.times(Factor(2.0)), term), (Factor(-1.0), form.terms.unit)])
-
-
-@_arithmetic("Softplus")
-def _softplus(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    exp = ONE, form.terms.call("Exp", [form.of(node.inputs[0])])
-    return ONE, form.terms.call("Log", [_one_plus(form, exp)])
-
-
-@_arithmetic("Swish")
-def _swish(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    x = form.of(node.inputs[0])
-    alpha, _ = form._number(_attribute(node, "alpha", 1.0))
-    return form._product((1, x), (1, form.terms.sigmoid((x[0].times(alpha), x[1]))))
-
-
-@_arithmetic("Gelu")
-def _gelu(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    factor, term = x = form.of(node.inputs[0])
-    if _attribute(node, "approximate", "none") == "none":
-        curve = _erf_of(form, (factor.times(Factor(math.sqrt(0.5))), term))
-    else:
-        cube, base = form._product((3, x))
-        inner = form.terms.sum([x, (cube.times(Factor(0.044715)), base)])
-        curve = _tanh_of(form, (inner[0].times(Factor(math.sqrt(2 / math.pi))), inner[1]))
-    found, product = form._product((1, x), (1, _one_plus(form, curve)))
-    return found.times(Factor(0.5)), product
-
-
-@_arithmetic("LayerNormalization", "RMSNormalization")
-def _normalization(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    x, axis = form.of(node.inputs[0]), form.axis(node.inputs[0], _attribute(node, "axis", -1))
-    if axis is None or _attribute(node, "stash_type", 1) != 1:
-        return None
-    axes = tuple(range(axis, 0))
-    if node.op_type == "LayerNormalization":
-        x = form.terms.sum([x, _negative(form.terms.call_reduced("ReduceMean", x, axes))])
-    epsilon, _ = form._number(_attribute(node, "epsilon", 1e-5))
-    square = form.terms.call_reduced("ReduceMean", form._product((2, x)), axes)
-    root = form._product((-0.5, form.terms.sum([square, (epsilon, form.terms.unit)])))
-    found = form._product((1, x), (1, root), (1, form.of(node.inputs[1])))
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return found if bias is None else form.terms.sum([found, form.of(bias)])
-
-
-@_rule("Relu", "Clip")
-def _clip(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Return what is clipped at 0 from below as a maximum."""
-    low, high = ([*node.inputs, None, None][1:3]) if node.op_type == "Clip" else (None, None)
-    bound = form.constant(low)
-    if node.op_type == "Clip" and (high is not None or bound is None or bound.item()):
-        return None
-    return ONE, form.terms.call("Max", [form.of(node.inputs[0]), (Factor(0.0), form.terms.unit)])
-
-
-@_rule("Identity", "Max", "Min")
-def _identity(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    found = {form.of(item) for item in node.inputs if item is not None}
-    return found.pop() if len(found) == 1 else None
-
-
-@_rule("Dropout")
-def _dropout(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    training = node.inputs[2] if len(node.inputs) > 2 else None
-    is_off = training is None or (form.constant(training) is not None and not form.constant(training))
-    return form.of(node.inputs[0]) if is_off and not value.index() else None
-
-
-@_rule("Cast", "CastLike")
-def _cast(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Leave out a cast that changes nothing: to the same or a wider type, and back from that."""
-    before, after, x = form.type(node.inputs[0]), form.type(value), form.of(node.inputs[0])
-    if before is None or after is None:
-        return None
-    if before.dtype == after.dtype or x[1] is form.terms.unit:
-        return x
-    origin = form.origin(node.inputs[0])
-    if origin is not None and (origin == after.dtype or is_wider(after.dtype, before.dtype)):
-        form.origins[value] = origin
-        return x
-    return ONE, form.terms.call("Cast", [x], to=after.dtype.name)
-
-
-def is_wider(a: DType, b: DType) -> bool:
-    """Return whether a floating-point type has all numbers of another one, and more."""
-    return (
-        a != b and np.result_type(a, b) == a
-        if a.name in _IEEE and b.name in _IEEE
-        else a.name in ("float32", "float64") and b.name == "bfloat16"
-    )
-
-
-@_rule("ReduceMean", "ReduceSum", "ReduceSumSquare", "ReduceL2")
-def _reduce(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    source, shape = node.inputs[0], form.shape(node.inputs[0])
-    if shape is None or not form._is_float(value):
-        return None
-    counted = _axes(form, node)
-    if counted is None:
-        return None
-    x = form.of(source)
-    if node.op_type in ("ReduceSumSquare", "ReduceL2"):
-        x = form._product((2, x))
-    sizes = [shape[axis] for axis in counted]
-    if node.op_type == "ReduceMean":
-        found = form.terms.call_reduced("ReduceMean", x, counted)
-    elif x[1].op != "Exp" and all(isinstance(size, int) and size for size in sizes):  # not those of a softmax
-        factor, term = form.terms.call_reduced("ReduceMean", x, counted)
-        found = factor.times(Factor(float(math.prod(sizes)))), term  # type: ignore[arg-type]
-    else:
-        found = form.terms.call_reduced("ReduceSum", x, counted)
-    found = _kept(form, node, value, found, counted)
-    return form._product((0.5, found)) if node.op_type == "ReduceL2" else found
-
-
-def _kept(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value, reduced: Scaled, axes: Sequence[int]) -> Scaled:
-    """Return a reduction, which keeps its axes, without them if the node does not."""
-    shape = form.shape(node.inputs[0])
-    if _attribute(node, "keepdims", 1) or shape is None:
-        return reduced
-    kept = [1 if axis - len(shape) in axes else dim for axis, dim in enumerate(shape)]
-    return _reshaped(form, reduced, kept, form.shape(value))
-
-
-def _axes(form: NormalForm, node: onnx_ir.Node) -> tuple[int, ...] | None:
-    """Return the axes of a reduction, counted from the last one; None if they are not known."""
-    shape, axes = form.shape(node.inputs[0]), _attribute(node, "axes")
-    if len(node.inputs) > 1 and node.inputs[1] is not None:
-        given = form.constant(node.inputs[1])
-        axes = None if given is None else given.tolist()
-        if axes is None:
-            return None
-    if shape is None or (not axes and _attribute(node, "noop_with_empty_axes", 0)):
-        return None
-    rank = len(shape)
-    return tuple(sorted({axis - rank if axis >= 0 else axis for axis in axes or range(rank)}))
-
-
-@_rule("Reshape", "Squeeze", "Unsqueeze", "Flatten")
-def _reshape(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    return _reshaped(form, form.of(node.inputs[0]), form.shape(node.inputs[0]), form.shape(value))
-
-
-def _reshaped(form: NormalForm, x: Scaled, before: Sequence[Any] | None, shape: Sequence[Any] | None) -> Scaled:
-    """Return a term with the same elements in another shape."""
-    factor, term = x
-    if term.op == "Reshape":
-        before, (_, term) = term.attributes["before"], term.args[0]
-    if before is not None and shape is not None and same_shape(before, shape):
-        return factor, term
-    return factor, form.terms.call("Reshape", [(ONE, term)], _unique(shape), before=before, shape=shape)
-
-
-def same_shape(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Return whether two shapes of as many elements are equal: one of their dimensions may be unknown."""
-    differing = [(x, y) for x, y in zip(a, b, strict=False) if x != y or x is None]
-    return len(a) == len(b) and (not differing or (len(differing) == 1 and not all(map(_is_size, differing[0]))))
-
-
-def _is_size(dim: Dim) -> bool:
-    return isinstance(dim, int)
-
-
-def _unique(shape: Sequence[Dim] | None) -> object:
-    """Return what tells a shape with unknown sizes from others."""
-    return object() if shape is None or None in shape else None
-
-
-@_rule("Expand")
-def _expand(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    before, shape = form.shape(node.inputs[0]), form.shape(value)
-    factor, term = form.of(node.inputs[0])
-    if before is not None and before == shape and None not in before:
-        return factor, term
-    return factor, form.terms.call("Expand", [(ONE, term)], _unique(shape), shape=shape)
-
-
-@_rule("Transpose")
-def _transpose(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    shape = form.shape(node.inputs[0])
-    permutation = _attribute(node, "perm") or (None if shape is None else range(len(shape))[::-1])
-    return None if permutation is None else form.terms.transposed(form.of(node.inputs[0]), tuple(permutation))
-
-
-@_rule("MatMul")
-def _matmul(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    return _dot(form, *map(form.of, node.inputs))
-
-
-def _dot(form: NormalForm, x: Scaled, y: Scaled) -> Scaled:
-    return x[0].times(y[0]), form.terms.call("MatMul", [(ONE, x[1]), (ONE, y[1])])
-
-
-@_rule("Einsum")
-def _einsum(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Return the sum over one axis of two tensors, whose first axes are the same, as a product of matrices."""
-    equation = _attribute(node, "equation").replace(" ", "")
-    terms, _, result = equation.partition("->")
-    first, _, second = terms.partition(",")
-    batch, x, y = first[:-2], first[-2:], second[-2:]
-    summed = set(x) & set(y) - set(result)
-    if not (second[:-2] == batch == result[:-2] and len(summed) == 1 and len({*x, *y}) == 3):
-        return None
-    order = (*range(len(batch)), len(batch) + 1, len(batch))
-    a, b = map(form.of, node.inputs)
-    a = a if x[1] in summed else form.terms.transposed(a, order)
-    b = b if y[0] in summed else form.terms.transposed(b, order)
-    product = _dot(form, a, b)
-    return product if result[-2] in x else form.terms.transposed(product, order)
-
-
-@_rule("Gemm")
-def _gemm(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    x, y = (
-        form.terms.transposed(form.of(item), (1, 0)) if _attribute(node, name, 0) else form.of(item)
-        for item, name in zip(node.inputs[:2], ("transA", "transB"), strict=True)
-    )
-    alpha, beta = (Factor(_attribute(node, name, 1.0)) for name in ("alpha", "beta"))
-    factor, term = _dot(form, x, y)
-    product = factor.times(alpha), term
-    if len(node.inputs) < 3 or node.inputs[2] is None:
-        return product
-    factor, bias = form.of(node.inputs[2])
-    return form.terms.sum([product, (factor.times(beta), bias)])
-
-
-@_rule("Softmax", "LogSoftmax")
-def _softmax(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    axis = form.axis(value, _attribute(node, "axis", 1 if form.opset < 13 else -1))
-    if axis is None or (form.opset < 13 and axis != -1):
-        return None
-    x = form.of(node.inputs[0])
-    return (
-        form.terms.softmax(x, axis)
-        if node.op_type == "Softmax"
-        else (ONE, form.terms.call("LogSoftmax", [x], axis=axis))
-    )
-
-
-@_rule("ReduceLogSumExp", "ReduceMax")
-def _largest(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    axes = _axes(form, node)
-    if axes is None:
-        return None
-    return _kept(form, node, value, (ONE, form.terms.call(node.op_type, [form.of(node.inputs[0])], axes=axes)), axes)
-
-
-@_rule("Concat")
-def _concat(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    axis = form.axis(value, _attribute(node, "axis"))
-    found = [form.of(item) for item in node.inputs]
-    if axis is None or len(found) == 1:
-        return None if axis is None else found[0]
-    factor, *others = {own for own, _ in found}
-    if others:
-        return ONE, form.terms.call("Concat", found, axis=axis)
-    parts = [term for _, term in found]
-    if all(term.op == "Slice" and term.attributes["axis"] == axis for term in parts):
-        bounds = [[int(bound.number) for bound, _ in term.args[1:]] for term in parts]
-        first, whole = bounds[0][0], {term.args[0][1] for term in parts}
-        is_whole = len(whole) == 1 and not first and all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
-        source = whole.pop()
-        if is_whole and any(form.shape(name) == form.shape(value) for name, _ in source.names):
-            return factor, source
-    return factor, form.terms.call("Concat", [(ONE, term) for term in parts], axis=axis)
-
-
-@_rule("Gather")
-def _gather(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Return consecutive elements as a slice."""
-    indices, shape = form.constant(node.inputs[1]), form.shape(node.inputs[0])
-    axis, (factor, term) = _attribute(node, "axis", 0), form.of(node.inputs[0])
-    if indices is None or shape is None:
-        return None
-    if indices.ndim == 0 and axis in (-2, len(shape) - 2) and term.op == "Reshape" and isinstance(shape[-1], int):
-        before, size = term.attributes["before"], shape[-1]  # of the last axis, reshaped into parts of equal size
-        if before is not None and len(before) == len(shape) - 1 and same_shape(before[:-1], shape[:-2]):
-            start = int(indices) % (before[-1] // size) * size
-            return _sliced(form, (factor, term.args[0][1]), before, -1, start, start + size)
-    if indices.ndim != 1 or not len(indices):
-        return None
-    start = int(indices[0])
-    if start < 0 or not np.array_equal(indices, np.arange(start, start + len(indices))):
-        return None
-    return _sliced(form, form.of(node.inputs[0]), shape, axis, start, start + len(indices))
-
-
-@_rule("Attention")
-def _attention(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Return attention to keys and values with four axes, with a mask of numbers, as products."""
-    plain = {"scale", "softmax_precision"}
-    inputs = [*node.inputs, None, None, None, None][:7]
-    ranks = [len(form.shape(item) or ()) for item in inputs[:3]]
-    if value.index() or ranks != [4, 4, 4] or any(inputs[4:]) or not plain.issuperset(node.attributes):
-        return None
-    heads = {(form.shape(item) or (0, 0))[1] for item in inputs[:3]}
-    scale = _attribute(node, "scale")
-    size = (form.shape(inputs[0]) or (0,))[-1]
-    if len(heads) != 1 or not isinstance(scale or size, int | float):
-        return None
-    factor, _ = form._number(scale) if scale else (Factor(1 / math.sqrt(float(size))), None)  # type: ignore[arg-type]
-    q, k, v = map(form.of, inputs[:3])
-    scores = _dot(form, q, form.terms.transposed(k, (0, 1, 3, 2)))
-    scores = scores[0].times(factor), scores[1]
-    if inputs[3] is not None:
-        if not form._is_float(inputs[3]):
-            return None
-        scores = form.terms.sum([scores, form.of(inputs[3])])
-    return _dot(form, form.terms.softmax(scores, -1), v)
-
-
-@_rule("Slice")
-def _slice(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    if len(node.inputs) < 3:
-        return None
-    starts, ends, axes, steps = (
-        form.constant(node.inputs[i]) if i < len(node.inputs) and node.inputs[i] is not None else None
-        for i in range(1, 5)
-    )
-    shape = form.shape(node.inputs[0])
-    given = [item is not None for item in node.inputs[3:5]]
-    if starts is None or ends is None or shape is None or (axes is None) is any(given[:1]):
-        return None
-    found = form.of(node.inputs[0])
-    counted = range(len(starts)) if axes is None else axes.tolist()
-    for position, axis in enumerate(counted):
-        if (given[1:] == [True] and steps is None) or (steps is not None and steps[position] != 1):
-            return None
-        found = _sliced(form, found, shape, axis, int(starts[position]), int(ends[position]))
-    return found
-
-
-@_rule("Split")
-def _split(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    shape, axis = form.shape(node.inputs[0]), _attribute(node, "axis", 0)
-    if shape is None:
-        return None
-    size, count, sizes = shape[axis], len(node.outputs), _attribute(node, "split")
-    if len(node.inputs) > 1 and node.inputs[1] is not None:
-        given = form.constant(node.inputs[1])
-        sizes = None if given is None else given.tolist()
-    elif sizes is None and isinstance(size, int):
-        each = -(-size // count)
-        sizes = [each] * (count - 1) + [size - each * (count - 1)]
-    if sizes is None:
-        return None
-    start = sum(sizes[: value.index()])
-    return _sliced(form, form.of(node.inputs[0]), shape, axis, start, start + sizes[value.index() or 0])
-
-
-def _sliced(form: NormalForm, x: Scaled, shape: Sequence[Any], axis: int, start: int, end: int) -> Scaled:
-    size = shape[axis]
-    if isinstance(size, int):
-        start, end, _ = slice(start, end).indices(size)
-    elif end >= 2**31 - 1:
-        end = 2**63 - 1
-    if (start, end) in ((0, size), (0, 2**63 - 1)):
-        return x
-    axis -= len(shape) if axis >= 0 else 0
-    bounds = [(Factor(float(item)), form.terms.unit) for item in (start, end)]
-    return x[0], form.terms.call("Slice", [(ONE, x[1]), *bounds], axis=axis)

@@ -18,11 +18,12 @@ from .._core import AttributeKind, Decomposition, Signature
 from .._onnx import bodies
 from .._onnx.type_inference import infer_types
 from .._support.element_types import DType
-from ..errors import PyopsError
+from ..errors import InputError, MissingDependencyError, PyopsError
 from ..shapes import TensorSpec
 from .matching import ANY
-from .normal_form import NormalForm, types_of
+from .normal_form import NormalForm
 from .terms import LEAF, PRODUCT, Factor, Scaled
+from .value_types import types_of
 
 _OPSETS = (18, 23)  # the first that torch's exporter has, and the first with attention as an operator
 
@@ -112,20 +113,18 @@ def _patterns(decomposition: Decomposition, opset: int, plain: bool) -> tuple[li
     problem = ""
     for attributes in _choices(signature):
         for rank in _RANKS:
-            shapes = _example(decomposition, rank, attributes)
-            if shapes is None:
-                continue
             try:
+                shapes = _example(decomposition, rank, attributes)
                 made = _at_sizes(decomposition, shapes, attributes, opset, plain)
+            except MissingDependencyError:
+                raise
             except PyopsError as error:
-                problem = str(error)
+                problem = problem or str(error)
                 continue
             found += [made] if made else []
             if made is None or not made.is_ranked:
                 break
     unique = {f"{item.root[0]} {item.root[1].describe(99)} {item.attributes}": item for item in found}
-    if not (unique or problem or plain):
-        problem = f"{decomposition.name} takes no inputs of the sizes that are tried, with 1 to 4 dimensions"
     return list(unique.values()), "" if unique else problem
 
 
@@ -139,9 +138,15 @@ def _choices(signature: Signature) -> Iterator[dict[str, Any]]:
         yield {**dict(zip((item.name for item in others), chosen, strict=True)), **stand_ins}
 
 
-def _example(decomposition: Decomposition, rank: str, attributes: Mapping[str, Any]) -> list[str] | None:
-    """Return axes of inputs with which a decomposition can be called, the first of which has these."""
-    inputs = decomposition.signature.inputs
+def _example(decomposition: Decomposition, rank: str, attributes: Mapping[str, Any]) -> Sequence[str]:
+    """Return axes of inputs with which a decomposition can be called, the first of which has these.
+
+    Raises
+    ------
+    InputError
+        It takes none of those that are tried.
+    """
+    inputs, problem = decomposition.signature.inputs, ""
     others = dict.fromkeys([rank, rank[-1:], rank[-2:], rank[:-2] + "ss", "ss", ""])
     for shapes in itertools.product((rank,), *[others] * (len(inputs) - 1)):
         arrays = [
@@ -150,10 +155,13 @@ def _example(decomposition: Decomposition, rank: str, attributes: Mapping[str, A
         ]
         try:
             bodies.reference(decomposition, arrays, attributes, precise=False)
-        except Exception:  # whatever the decomposition raises for these sizes
+        except MissingDependencyError:
+            raise
+        except Exception as error:  # whatever the decomposition raises for these sizes
+            problem = problem or f"{type(error).__name__}: {error}"
             continue
-        return list(shapes)
-    return None
+        return shapes
+    raise InputError(f"{decomposition.name} takes no inputs of the sizes that are tried: {problem}")
 
 
 def _specs(signature: Signature, shapes: Sequence[str], sizes: Mapping[str, int]) -> list[TensorSpec]:

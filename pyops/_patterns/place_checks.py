@@ -16,6 +16,7 @@ from .places import Candidate
 _ROUNDINGS = 10
 _EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 _SCALES = (1.0, 1e-3, 1e3, 0.0)
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 _AT_ONCE = 16  # places whose values are in memory
 
 Arrays = Sequence[np.ndarray[Any, Any]]
@@ -44,6 +45,8 @@ def _session(model: Model) -> Any:
 
     options = SessionOptions()
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    if model.folder is not None:
+        options.add_session_config_entry(_DATA_FOLDER, model.folder)  # for one session; changing it logs a warning
     return InferenceSession(model, options)  # type: ignore[arg-type]  # what load_model returns is loaded
 
 
@@ -59,7 +62,7 @@ def _difference(values: ModelValues, known: Mapping[str, Any], candidate: Candid
     given = {item: known[item] for item in sources}
     largest = 0.0
     random = np.random.default_rng(0)
-    for which, feed in [("the model's own values", given), *_drawn(given, random)]:
+    for which, feed in [("the model's own values", given), *_drawn(given, candidate, random)]:
         nodes = known[name] if feed is given else values.run_alone(name, feed)[1]
         arrays = [
             feed[item].transpose(bound.permutation) if bound.permutation else feed[item]
@@ -83,14 +86,22 @@ def _difference(values: ModelValues, known: Mapping[str, Any], candidate: Candid
     return largest
 
 
-def _drawn(given: Mapping[str, Any], random: np.random.Generator) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield inputs of the same sizes: random numbers of several scales, zeros, and integers in another order."""
+def _drawn(
+    given: Mapping[str, Any], candidate: Candidate, random: np.random.Generator
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield inputs of the same sizes: random numbers of several scales, zeros, and integers in another order.
+
+    Values that the nodes may read in place of an input are with them.
+    """
     for scale in _SCALES:
         feed = {}
         for name, array in given.items():
             numbers = np.asarray(random.standard_normal(array.shape)) * scale
             other = random.permutation(array.reshape(-1)).reshape(array.shape)
             feed[name] = numbers.astype(array.dtype) if "float" in array.dtype.name else other
+        for name, (source, ratio, dtype) in candidate.multiples.items():
+            if name not in given:
+                feed[name] = feed[source].astype(dtype) * dtype.type(ratio)
         yield (f"random inputs times {scale:g}" if scale else "inputs that are 0"), feed
 
 

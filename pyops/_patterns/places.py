@@ -6,22 +6,32 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir
 
 from .. import Op
 from .._core import Decomposition, output_dtypes
+from .._support.element_types import DType
 from .._support.progress import track
 from ..errors import PyopsError
 from ..shapes import SymbolicDim, TensorSpec
 from .matching import Bound, Difference, Matcher, State
-from .normal_form import NormalForm, ValueType
+from .normal_form import NormalForm
 from .patterns import Pattern, exact_pattern, output_shape, patterns_of
 from .terms import ONE, Term
+from .value_types import ValueType
 
 _NEAR = 0.5  # of a pattern that must agree
+
+
+class Multiple(NamedTuple):
+    """What a value is: a number times another value, in a dtype of its own."""
+
+    source: str
+    ratio: float
+    dtype: DType
 
 
 @dataclass
@@ -42,6 +52,10 @@ class Candidate:
         All attributes of the op.
     specs : sequence of TensorSpec
         Those of the inputs.
+    multiples : mapping of str to Multiple
+        The values that are a number times an input, by name.
+    nodes : sequence of onnx_ir.Node
+        The nodes that go.
     shared : list of onnx_ir.Value
         The values within the place that other nodes use, or that are outputs of the model.
     """
@@ -52,6 +66,7 @@ class Candidate:
     inputs: Sequence[Bound]
     attributes: Mapping[str, Any]
     specs: Sequence[TensorSpec]
+    multiples: Mapping[str, Multiple]
     nodes: Sequence[onnx_ir.Node] = ()
     shared: list[onnx_ir.Value] = field(default_factory=list)
 
@@ -94,34 +109,35 @@ class Search:
         self._near: dict[Near, None] = {}
         self.problems: list[str] = []
         self._removed: set[onnx_ir.Node] = set()
+        self._found: set[str] = set()
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield places that do not overlap, from the end of the graph; an earlier op comes before a later one."""
         rest = list(self._ops)
         for plain in (False, True):  # torch's own exporter writes some decompositions in another way
-            found: set[str] = set()
             matchers: list[tuple[Op[..., Any], Pattern, Matcher]] = []
             for op in rest:
                 patterns, problems = patterns_of(op, self._form.opset, plain)
                 self.problems += problems
-                matchers += [(op, item, Matcher(item.root, self._form)) for item in patterns]
+                matchers += [(op, item, Matcher(item.root, self._form, None, self._removed)) for item in patterns]
             for candidate in self._candidates(matchers, plain):
-                found.add(candidate.op.signature.qualified_name)
+                self._found.add(candidate.op.signature.qualified_name)
                 self._removed |= {*candidate.nodes}
                 yield candidate
-            rest = [op for op in rest if op.signature.qualified_name not in found]
+            rest = [op for op in rest if op.signature.qualified_name not in self._found]
         for op in rest:
             if op.signature.qualified_name not in {item.op for item in self._near if item.is_close}:
                 self._find_parts(op)
 
     def near(self) -> list[Near]:
-        """Return what nearly matches, and for an op that nothing is near to, the one that comes closest."""
+        """Return what nearly matches, and for an op without a place that nothing is near to, what comes closest."""
         close = [item for item in self._near if item.is_close]
         best: dict[str, Near] = {}
         for item in self._near:
             if item.agreeing > best.get(item.op, item).agreeing or item.op not in best:
                 best[item.op] = item
-        return close + [item for name, item in best.items() if name not in {near.op for near in close}]
+        known = self._found | {near.op for near in close}
+        return close + [item for name, item in best.items() if name not in known]
 
     def _candidates(
         self, matchers: Sequence[tuple[Op[..., Any], Pattern, Matcher]], plain: bool
@@ -192,7 +208,8 @@ class Search:
         problem = self._problem(pattern, specs, attributes, value, state, plain)
         if problem:
             return f"for its sizes: {problem}"
-        candidate = Candidate(op, pattern.decomposition, value, inputs, attributes, specs)
+        multiples = {name: found for item in inputs for name, found in self._multiples(item.value)}
+        candidate = Candidate(op, pattern.decomposition, value, inputs, attributes, specs, multiples)
         self._measure(candidate)
         return candidate
 
@@ -225,8 +242,16 @@ class Search:
             return exact
         shapes = [self._type_of(state.inputs[name]) for name in pattern.names]
         dims = dict(_pairs(exact.dims, [(item and item.shape) or () for item in shapes]))
-        result = Matcher(exact.root, self._form, dims).match(value, State(state.inputs, {}, 0))
+        result = Matcher(exact.root, self._form, dims, self._removed).match(value, State(state.inputs, {}, 0))
         return result.reason if isinstance(result, Difference) else ""
+
+    def _multiples(self, value: onnx_ir.Value) -> Iterator[tuple[str, Multiple]]:
+        """Yield the other values that are multiples of a value: nodes of a place may read those."""
+        own, term = self._form.of(value)
+        for other, factor in term.names:
+            known = self._form.type(other)
+            if known is not None and known.shape == self._form.shape(value) and own.number and other is not value:
+                yield str(other.name), Multiple(str(value.name), factor.number / own.number, known.dtype)
 
     def _type_of(self, bound: Bound) -> ValueType | None:
         found = self._form.type(bound.value)

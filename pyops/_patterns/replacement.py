@@ -112,7 +112,8 @@ class Replacement(Displayable):
         """Save the model. Weights in files beside it stay there if the folder is the same one, and else move along."""
         import onnx_ir
 
-        tensors = [value.const_value for value in self.graph_model.graph.initializers.values()]
+        graphs = self.graph_model.graphs()
+        tensors = [value.const_value for graph in graphs for value in graph.initializers.values()]
         outside = [item for item in tensors if isinstance(item, onnx_ir.ExternalTensor)]
         here = Path(path).resolve().parent
         stays = outside and all(Path(item.base_dir).resolve() == here for item in outside)
@@ -270,7 +271,8 @@ def _check_ops(ops: Sequence[Op[..., Any]]) -> None:
 
 
 def _normal_form(model: onnx_ir.Model, source: Model) -> Any:
-    from .normal_form import NormalForm, types_of
+    from .normal_form import NormalForm
+    from .value_types import types_of
 
     assert source.proto is not None
     types = types_of(infer_types(source.proto, _inference_functions(source)))
@@ -319,29 +321,39 @@ def _with_bodies(
     """Add the bodies of ops to a model; return the places for which they are right."""
     import onnx_ir
 
-    opset, added = model.opset_imports.get("", 1), dict[str, Any]()
-    found = []
+    added, made, found = dict[str, Any](), dict[Any, Any](), []
     for candidate, difference in kept:
-        decomposition, name = candidate.op.decomposition, candidate.op.signature.qualified_name
-        reason = ""
-        try:
-            if (model.ir_version or 0) < _LEAST_IR:
-                raise ModelError(f"a model of IR version {model.ir_version} has no functions")
-            if decomposition is None:
-                raise ModelError(f"{name} has no decomposition that can be a body")
-            body = bodies.body(decomposition, candidate.specs, candidate.attributes, opset)
-            if added.setdefault(name, body) != body:
-                reason = "it needs another body than the other places have; declare another op for it"
-        except PyopsError as error:
-            reason = str(error)
-        if reason:
-            refused.append(_refusal(candidate, f"{reason}, or pass bodies=False"))
+        name, key = (
+            candidate.op.signature.qualified_name,
+            (candidate.op, str(candidate.specs), str(candidate.attributes)),
+        )
+        if key not in made:
+            step(f"exporting {name}")
+            made[key] = _body(candidate, model)
+        body = made[key]
+        if not isinstance(body, str) and added.setdefault(name, body) != body:
+            body = "it needs another body than the other places have; declare another op for it"
+        if isinstance(body, str):
+            refused.append(_refusal(candidate, f"{body}; with bodies=False the op would be there, without a body"))
         else:
             found.append((candidate, difference))
     for function in map(onnx_ir.serde.deserialize_function, added.values()):
         model.functions[function.identifier()] = function
         model.opset_imports.update(function.opset_imports | model.opset_imports)
     return found
+
+
+def _body(candidate: Candidate, model: onnx_ir.Model) -> onnx.FunctionProto | str:
+    """Return the body of the op for a place, or why there is none."""
+    decomposition = candidate.op.decomposition
+    if (model.ir_version or 0) < _LEAST_IR:
+        return f"a model of IR version {model.ir_version} has no functions, which bodies are"
+    if decomposition is None:
+        return f"{candidate.op.signature.qualified_name} has no decomposition that can be a body"
+    try:
+        return bodies.body(decomposition, candidate.specs, candidate.attributes, model.opset_imports.get("", 1))
+    except PyopsError as error:
+        return str(error)
 
 
 def _refusal(candidate: Candidate, reason: str) -> Refusal:
@@ -388,10 +400,13 @@ def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
     model.graph.insert_after(last, [*added, node])
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     old.name = f"{old.name}_replaced"
-    rest = list(candidate.nodes)
-    for gone in rest:
+    for gone in candidate.nodes:
         if all(not value.uses() and not value.is_graph_output() for value in gone.outputs):
+            read = [value for value in gone.inputs if value is not None and value.is_initializer()]
             model.graph.remove(gone, safe=True)
+            for value in read:
+                if not (value.uses() or value.is_graph_input() or value.is_graph_output()):
+                    model.graph.initializers.pop(str(value.name), None)
     model.opset_imports.setdefault(signature.domain, signature.version)
 
 

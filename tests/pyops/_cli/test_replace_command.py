@@ -52,4 +52,25 @@ def test_a_module_without_decompositions_is_refused(folder: Path) -> None:
     save("Mul")
     Path("none.py").write_text("x = 1")
     done = command("replace", "a.onnx", "--ops", "none.py", "-o", "b.onnx", code=2)
-    assert "has no op with a decomposition" in done.stderr
+    assert "'none.py' declares no op with a decomposition" in done.stderr
+
+
+def test_ops_of_other_modules_do_not_count(folder: Path) -> None:
+    save("Mul")
+    Path("uses.py").write_text("from pyops.kernels.transformers import rms_norm, swiglu\n" + OPS)
+    assert parsed("replace", "a.onnx", "--ops", "uses.py", "-o", "b.onnx")["counts"] == {"my_ops::Swish": 1}
+
+
+def test_one_op_of_a_module_is_chosen_by_name(folder: Path) -> None:
+    save("Mul")
+    Path("two.py").write_text(OPS + OPS.replace("Swish", "Other").replace("swish", "other"))
+    arguments = ("replace", "a.onnx", "--ops", "two.py", "-o", "b.onnx", "--no-verify", "--op")
+    assert parsed(*arguments, "my_ops::Other")["counts"] == {"my_ops::Other": 1}
+    done = command(*arguments, "my_ops::Swich", code=2)
+    assert "my_ops::Swish" in done.stderr
+
+
+def test_without_bodies_the_model_needs_the_ops(folder: Path) -> None:
+    save("Mul")
+    command("replace", "a.onnx", "--ops", "swishes.py", "-o", "b.onnx", "--no-bodies", "--no-verify")
+    assert not onnx.load("b.onnx").functions

@@ -1,6 +1,7 @@
 """`pyops.replace` on models written by hand; the decompositions are of torch, and of onnxscript."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,14 +9,14 @@ import numpy as np
 import onnx
 import onnx.inliner
 import onnxruntime
-import onnxscript
 import pytest
 import torch
 from numpy.typing import NDArray
 
 import pyops
 from pyops import onnx_op
-from pyops.errors import InputError, ModelError
+from pyops.errors import InputError, MissingDependencyError, ModelError
+from tests.helpers.scripts import run_plain_script
 
 T = TypeVar("T", np.float16, np.float32, np.float64)
 
@@ -101,6 +102,69 @@ def test_values_that_others_use_stay(rms_norm, keep):
     assert "y: m (ReduceMean) stay, as others use them" in str(replaced)
 
 
+def test_a_value_that_only_a_graph_within_a_node_uses_stays(rms_norm):
+    text = NORM.replace("float[8] w) => (float[n, 8] y)", "float[8] w, bool c) => (float[n, 8] y, float[n, 1] z)")
+    branches = (
+        "then_branch = g () => (float[n, 1] a) {{ a = Abs(m) }}, else_branch = h () => (float[n, 1] b) {{ b = Neg(m) }}"
+    )
+    proto = model(text.replace("y = Mul(n_, w)", f"y = Mul(n_, w)\n    z = If (c) <{branches}>"))
+    replaced = pyops.replace(proto, [rms_norm])
+    assert replaced.places[0].shared == ("m (ReduceMean)",)
+    feed = FEED | {"c": np.array(True)}
+    pyops.testing.assert_close(outputs(replaced.model, feed), outputs(proto, feed))
+
+
+TWO = NORM.replace(
+    "y = Mul(n_, w)",
+    """k = Mul(n_, w)
+    z = Add(x, k)
+    s2 = Mul(z, z)
+    m2 = ReduceMean(s2, last)
+    e2 = Add(m2, eps)
+    r2 = Sqrt(e2)
+    q = Div(z, r2)
+    u = Mul(w, q)
+    y = {rest}""",
+)
+
+
+@pytest.mark.parametrize(("rest", "left"), [("Identity(u)", []), ("Add(u, eps)", ["eps"])])
+def test_initializers_stay_as_long_as_others_use_them(rms_norm, rest, left):
+    proto = model(TWO, rest=rest)
+    before = proto.SerializeToString()
+    replaced = pyops.replace(proto, [rms_norm])
+    assert replaced.counts == {"replaced::RmsNorm": 2}
+    assert [item.name for item in replaced.model.graph.initializer] == left
+    assert len(replaced.model.functions) == 1
+    assert replaced.near == ()
+    pyops.testing.assert_close(outputs(replaced.model, FEED), outputs(proto, FEED))
+    assert proto.SerializeToString() == before
+
+
+def test_an_initializer_that_may_be_fed_stays(rms_norm):
+    proto = model()
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("two", onnx.TensorProto.FLOAT, []))
+    replaced = pyops.replace(proto, [rms_norm]).model
+    assert [item.name for item in replaced.graph.input] == ["x", "w", "two"]
+    onnx.checker.check_model(replaced, full_check=True)
+
+
+def test_places_do_not_overlap_and_the_later_value_decides(rms_norm):
+    @onnx_op("replaced::Inverse")
+    def inverse(x: NDArray[T], *, eps: float = 1e-6) -> NDArray[T]:
+        return (1 / np.sqrt(np.mean(x * x, -1, keepdims=True) + x.dtype.type(eps))).astype(x.dtype)
+
+    @inverse.register_decomposition
+    def _(x, *, eps):
+        return torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps)
+
+    for ops in ([rms_norm, inverse], [inverse, rms_norm]):
+        assert pyops.replace(model(), ops).counts == {"replaced::RmsNorm": 1, "replaced::Inverse": 0}
+    replaced = pyops.replace(model(), [inverse])
+    assert [node.op_type for node in replaced.model.graph.node] == ["Inverse", "Mul", "Mul"]
+    pyops.testing.assert_close(outputs(replaced.model, FEED), outputs(model(), FEED))
+
+
 def test_a_kernel_that_computes_something_else_is_refused_with_the_difference(rms_norm):
     @rms_norm.register_kernel("cpu")
     def _(x, w, *, eps):
@@ -144,33 +208,16 @@ def test_what_comes_closest_is_reported(rms_norm):
     assert max(item.agreeing for item in near) < near[0].total
 
 
-def test_a_decomposition_of_onnxscript():
-    from onnxscript import opset18 as op
-
-    with pyops.testing.isolated_declarations():
-
-        @onnx_op("replaced::Scaled")
-        def scaled(x: NDArray[np.float32], *, beta: float = 1.0) -> NDArray[np.float32]:
-            return np.tanh(x * np.float32(beta))
-
-        @scaled.register_decomposition
-        @onnxscript.script(onnxscript.values.Opset("replaced", 1))
-        def _scaled(x, beta: float = 1.0):
-            return op.Tanh(x * beta)
-
-        head = '<ir_version: 9, opset_import: ["": 18]> main (float[n] x) => (float[n] y) <float c = {4}>'
-        (place,) = pyops.replace(model(head + "{ a = Div(x, c)  y = Tanh(a) }"), [scaled]).places
-        assert place.attributes == {"beta": 0.25}
-
-
 def test_graphs_within_nodes_and_functions_are_named_as_not_searched(rms_norm):
     text = """<ir_version: 9, opset_import: ["": 18]>
     main (bool c, float[3] x) => (float[3] y) {
         y = If (c) <then_branch = g () => (float[3] a) { a = Abs(x) },
                     else_branch = h () => (float[3] b) { b = Neg(x) }>
     }"""
-    replaced = pyops.replace(model(text), [rms_norm])
-    assert "the graphs within If are not searched" in replaced.notes
+    proto = model(text)
+    assert "the graphs within If are not searched" in pyops.replace(proto, [rms_norm]).notes
+    replaced = pyops.replace(pyops.replace(model(), [rms_norm]).model, [rms_norm])
+    assert "functions are not searched: replaced::RmsNorm" in replaced.notes
 
 
 def test_an_op_of_several_outputs_is_named_as_not_searched():
@@ -223,8 +270,48 @@ def test_the_torch_call_and_line_stay_on_the_node(rms_norm):
     assert node.metadata_props[0].value == "File ..."
 
 
+@pytest.mark.parametrize(
+    ("ir_version", "opset", "reason"),
+    [
+        (7, 18, "a model of IR version 7 has no functions, which bodies are"),
+        (9, 17, "torch's exporter makes a model of opset 18, which it cannot convert to opset 17"),
+    ],
+)
+def test_where_no_body_is_possible_the_place_is_refused(rms_norm, ir_version, opset, reason):
+    text = NORM.replace('"": 18', f'"": {opset}')
+    if opset < 18:
+        text = text.replace("<keepdims=1>(s, last)", "<axes=[-1]>(s)")
+    proto = model(text)
+    proto.ir_version = ir_version
+    (refusal,) = pyops.replace(proto, [rms_norm]).refused
+    assert reason in refusal.reason
+    assert refusal.reason.endswith("; with bodies=False the op would be there, without a body")
+    replaced = pyops.replace(proto, [rms_norm], bodies=False).model
+    assert (len(replaced.graph.node), replaced.ir_version) == (1, ir_version)
+    pyops.testing.assert_close(pyops.InferenceSession(replaced).run(None, FEED), outputs(proto, FEED))
+
+
+def test_weights_of_inner_graphs_move_along(rms_norm, tmp_path):
+    proto = model(
+        """<ir_version: 9, opset_import: ["": 18]>
+        main (bool c, float[4] x) => (float[4] y) {
+            y = If (c) <then_branch = g () => (float[4] a) <float[4] v = {1, 2, 3, 4}> { a = Mul(x, v) },
+                        else_branch = h () => (float[4] b) { b = Neg(x) }>
+        }"""
+    )
+    inner = proto.graph.node[0].attribute[0].g.initializer[0]
+    inner.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(inner), "v"))
+    onnx.save_model(proto, tmp_path / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
+    (tmp_path / "other").mkdir()
+    pyops.replace(tmp_path / "a.onnx", [rms_norm]).save(tmp_path / "other" / "b.onnx")
+    (tmp_path / "a.data").unlink()
+    session = onnxruntime.InferenceSession(tmp_path / "other" / "b.onnx", providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"c": np.array(True), "x": np.ones(4, np.float32)})
+    assert found.tolist() == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("other", [False, True])
-def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path, other):
+def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path, other, capfd):
     proto = model(
         NORM.replace(", float[8] w)", ")").replace("float two", "float[8] w = {{1,2,3,4,5,6,7,8}}, float two")
     )
@@ -232,7 +319,10 @@ def test_weights_in_a_file_stay_where_they_are_or_move_along(rms_norm, tmp_path,
     (weight,) = (item for item in proto.graph.initializer if item.name == "w")
     weight.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(weight), "w"))  # onnx moves this form only
     onnx.save_model(proto, tmp_path / "a.onnx", save_as_external_data=True, location="a.data", size_threshold=0)
+    capfd.readouterr()
     replaced = pyops.replace(tmp_path / "a.onnx", [rms_norm])
+    assert len(replaced.places) == 1
+    assert capfd.readouterr().err == ""
     folder = tmp_path / "other" if other else tmp_path
     folder.mkdir(exist_ok=True)
     replaced.save(folder / "b.onnx")
@@ -252,6 +342,27 @@ def test_the_report_is_text_html_and_json(rms_norm):
     assert "the inputs of the model were generated" in replaced.notes
     assert pyops.replace(model(), [rms_norm], inputs=FEED).notes == ()
     assert pyops.replace(model(), [rms_norm], verify=False).notes == ("numbers were not compared",)
+
+
+def test_places_are_compared_on_the_inputs_given(rms_norm):
+    @rms_norm.register_kernel("cpu")
+    def _(x, w, *, eps):
+        if np.any(x == 7):
+            raise ValueError("seven")
+        return w * x / np.sqrt(np.mean(x * x, -1, keepdims=True) + x.dtype.type(eps))
+
+    assert len(pyops.replace(model(), [rms_norm], inputs=FEED).places) == 1
+    (refusal,) = pyops.replace(model(), [rms_norm], inputs=FEED | {"x": np.full((1, 8), 7, np.float32)}).refused
+    assert refusal.reason == "for the model's own values the op raises ValueError: seven"
+
+
+def test_inputs_that_cannot_be_generated_must_be_given(rms_norm):
+    text = NORM.replace("float[8] w)", "float[8] w, seq(float[n]) l)")
+    text = text.replace("=> (float[n, 8] y)", "=> (float[n, 8] y, int64 z)")
+    proto = model(text.replace("y = Mul(n_, w)", "y = Mul(n_, w)\n    z = SequenceLength(l)"))
+    with pytest.raises(InputError, match=r"input 'l' is seq.*; pass inputs"):
+        pyops.replace(proto, [rms_norm])
+    assert len(pyops.replace(proto, [rms_norm], verify=False).places) == 1
 
 
 def test_indices_are_generated_within_what_gather_reads(rms_norm):
@@ -297,3 +408,46 @@ def test_wrong_arguments(rms_norm, tmp_path):
     path.write_bytes(b"1234ORTM")
     with pytest.raises(ModelError, match="a model in ORT format cannot be changed"):
         pyops.replace(path, [rms_norm])
+
+
+def test_without_onnx_ir_the_error_says_what_to_install(rms_norm, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx_ir", None)
+    with pytest.raises(MissingDependencyError, match=r'pip install "onnx-pyops\[replace\]"'):
+        pyops.replace(model(), [rms_norm])
+
+
+WITHOUT_TORCH = """
+import sys
+
+sys.modules["torch"] = None
+
+import numpy as np
+import onnx
+import onnxscript
+from numpy.typing import NDArray
+from onnxscript import opset18 as op
+
+import pyops
+
+
+@pyops.onnx_op("replaced::Scaled")
+def scaled(x: NDArray[np.float32], *, beta: float = 1.0) -> NDArray[np.float32]:
+    return np.tanh(x * np.float32(beta))
+
+
+@scaled.register_decomposition
+@onnxscript.script(onnxscript.values.Opset("replaced", 1))
+def _scaled(x, beta: float = 1.0):
+    return op.Tanh(x * beta)
+
+
+head = '<ir_version: 9, opset_import: ["": 18]> main (float[n] x) => (float[n] y) <float c = {4}>'
+model = onnx.parser.parse_model(head + "{ a = Div(x, c)  y = Tanh(a) }")
+print(pyops.replace(model, [scaled]).places[0].attributes)
+"""
+
+
+def test_a_decomposition_of_onnxscript_needs_no_torch(tmp_path):
+    path = tmp_path / "without_torch.py"  # onnxscript reads the function's source
+    path.write_text(WITHOUT_TORCH)
+    run_plain_script(f"import runpy; runpy.run_path({str(path)!r})", "{'beta': 0.25}")
