@@ -29,6 +29,7 @@ NEED_TORCH = (
     "tests/exporters",
     "tests/model_coverage",
     "tests/operator_coverage",
+    "tests/replaced_models",
     "tests/pyops/_cli/test_demo.py",
     "tests/pyops/_cli/test_replace_command.py",
     "tests/pyops/_patterns",

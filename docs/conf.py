@@ -92,6 +92,7 @@ docs/benchmarks
 docs/gpu
 docs/coverage
 docs/models
+docs/replaced_models
 docs/corrections
 docs/node_tests
 docs/tested_scenarios
