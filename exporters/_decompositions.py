@@ -23,6 +23,7 @@ from pyops.shapes import Dim, SymbolicDim, TensorSpec
 from ._export import export
 from ._finishing.graph_as_function import as_function, has_limits
 from ._torch.decomposition_calls import call, call_validated, with_tensors
+from ._torch.private.onnx_exporter import Lowering, adapted_exporter
 from ._torch.private.patching import quiet
 from ._torch.private.trees import replace_leaves, tensor_leaves
 from ._torch.tensors import as_array, as_tensor, torch_dtype
@@ -76,7 +77,7 @@ def call_model(
         return onnx_ir.serde.serialize_model(_exported(own)[0])
     call, args, given = _prepared(own)
     try:
-        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        with adapted_exporter(Lowering()), torch.no_grad(), warnings.catch_warnings(action="ignore"):
             program = torch.onnx.export(call, args, dynamo=True, verbose=False, **given)
     except Exception:  # whatever torch's exporter raises: `export` has more translations
         return None
@@ -195,7 +196,15 @@ def _examples(inputs: Inputs, wide: TypeParameter | None) -> list[torch.Tensor |
 
 
 def _axes(spec: TensorSpec, is_fixed: bool) -> dict[int, Any]:
-    """Return how the sizes are exported: it is an error if a dynamic one has to be fixed, and automatic ones may be."""
+    """Return how the sizes are exported: it is an error if a dynamic one has to be fixed, and automatic ones may be.
+
+    Automatic ones of 1 are fixed by torch in any case, and fail beside dynamic ones.
+    """
     dim = torch.export.Dim
-    other = dim.STATIC if is_fixed else dim.AUTO
-    return {axis: dim.DYNAMIC if isinstance(size, SymbolicDim) else other for axis, size in enumerate(spec.shape)}
+
+    def how(size: Dim) -> Any:
+        if isinstance(size, SymbolicDim):
+            return dim.DYNAMIC
+        return dim.STATIC if is_fixed or size == 1 else dim.AUTO
+
+    return {axis: how(size) for axis, size in enumerate(spec.shape)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
@@ -146,12 +147,17 @@ def reference(
 
 def _torch(decomposition: Decomposition) -> Any:
     """Return the module with the functions `body` and `reference` for decompositions that are written in torch."""
-    for entry in entry_points(group="pyops.decompositions"):
-        return entry.load()
+    if (module := _exporters()) is not None:
+        return module
     raise MissingDependencyError(
         f"{decomposition.name} is written in torch, which the package exporters reads, and it is not installed: "
         'pip install "onnx-pyops[torch]"'
     )
+
+
+@functools.cache
+def _exporters() -> Any:
+    return next((entry.load() for entry in entry_points(group="pyops.decompositions")), None)
 
 
 def _onnxscript_body(

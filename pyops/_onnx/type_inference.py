@@ -68,7 +68,7 @@ def infer_types(proto: onnx.ModelProto, functions: Mapping[Key, InferenceFunctio
             schema.set_type_and_shape_inference_function(functions[key])
             onnx.defs.register_schema(schema)
             registered.callback(onnx.defs.deregister_schema, name, 1, _DOMAIN)
-        return onnx.shape_inference.infer_shapes(model)
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
 def opset_versions(owner: onnx.ModelProto) -> dict[str, int]:

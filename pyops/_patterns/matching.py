@@ -34,11 +34,22 @@ class Bound(NamedTuple):
 
 
 class State(NamedTuple):
-    """What is known of a place: its inputs and attributes by name, and how many operators and constants agree."""
+    """What is known of a place.
+
+    Attributes
+    ----------
+    inputs, attributes : mapping
+        By name.
+    agreeing : int
+        How many operators and constants agree.
+    equations : tuple of (Factor, float)
+        Factors of the pattern in which more than one attribute is open, and the numbers of the model that they are.
+    """
 
     inputs: Mapping[str, Bound]
     attributes: Mapping[str, float]
     agreeing: int
+    equations: tuple[tuple[Factor, float], ...] = ()
 
     def counted(self) -> State:
         """Return the state with one more operator or constant."""
@@ -155,12 +166,21 @@ class Matcher:
                 yield state.counted()
             else:
                 self._fail(state, f"the constant is {number:.9g} in the model and {known:.9g} in the pattern")
-        elif len(open_) == 1 and number / known > 0:
+        elif not number / known > 0:
+            self._fail(state, f"{factor} in the pattern cannot be {number:.9g}")
+        elif len(open_) > 1:
+            yield state._replace(equations=(*state.equations, (factor, number)))
+        else:
             ((name, power),) = open_
             found = {**state.attributes, name: (number / known) ** (1 / power)}
-            yield state._replace(attributes=found).counted()
-        else:
-            self._fail(state, f"{factor} in the pattern cannot be {number:.9g}")
+            yield from self._solve_all(state.equations, state._replace(attributes=found, equations=()).counted())
+
+    def _solve_all(self, equations: Sequence[tuple[Factor, float]], state: State) -> Iterator[State]:
+        if not equations:
+            yield state
+            return
+        for solved in self._solve(*equations[0], state):
+            yield from self._solve_all(equations[1:], solved)
 
     # Terms.
 

@@ -274,11 +274,21 @@ def _reshape(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scal
 def _reshaped(form: NormalForm, x: Scaled, before: Sequence[Any] | None, shape: Sequence[Any] | None) -> Scaled:
     """Return a term with the same elements in another shape."""
     factor, term = x
+    if term.op == "Transpose" and before and shape and before[-2:] == shape[-2:] and None not in before[-2:]:
+        last, order = len(before) - 1, tuple(range(len(shape)))
+        if len(shape) > 1 and term.attributes["perm"] == (*range(last - 1), last, last - 1):  # of other axes
+            inner = _reshaped(form, term.args[0], _swapped(before), _swapped(shape))
+            return form.terms.transposed((factor, inner[1]), _swapped(order))
     if term.op == "Reshape":
         before, (_, term) = term.attributes["before"], term.args[0]
     if before is not None and shape is not None and same_shape(before, shape):
         return factor, term
     return factor, form.terms.call("Reshape", [(ONE, term)], _unique(shape), before=before, shape=shape)
+
+
+def _swapped(items: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a sequence whose last two items have changed places."""
+    return (*items[:-2], items[-1], items[-2])
 
 
 def _unique(shape: Sequence[Dim] | None) -> object:
@@ -372,17 +382,23 @@ def _concat(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
     if axis is None or len(found) == 1:
         return None if axis is None else found[0]
     factor, *others = {own for own, _ in found}
-    if others:
-        return ONE, form.terms.call("Concat", found, axis=axis)
     parts = [term for _, term in found]
-    if all(term.op == "Slice" and term.attributes["axis"] == axis for term in parts):
+    if not others and all(term.op == "Slice" and term.attributes["axis"] == axis for term in parts):
         bounds = [[int(bound.number) for bound, _ in term.args[1:]] for term in parts]
         first, whole = bounds[0][0], {term.args[0][1] for term in parts}
         is_whole = len(whole) == 1 and not first and all(a[1] == b[0] for a, b in itertools.pairwise(bounds))
         source = whole.pop()
         if is_whole and any(form.shape(name) == form.shape(value) for name, _ in source.names):
             return factor, source
-    return factor, form.terms.call("Concat", [(ONE, term) for term in parts], axis=axis)
+    return _joined(form, found, axis)
+
+
+def _joined(form: NormalForm, found: Sequence[Scaled], axis: int) -> Scaled:
+    """Return a concatenation, without a factor that all parts have."""
+    factor, *others = {own for own, _ in found}
+    if others:
+        return ONE, form.terms.call("Concat", found, axis=axis)
+    return factor, form.terms.call("Concat", [(ONE, term) for _, term in found], axis=axis)
 
 
 @_rule("Gather")
@@ -407,26 +423,57 @@ def _gather(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
 
 @_rule("Attention")
 def _attention(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Return attention to keys and values with four axes, with a mask of numbers, as products."""
-    plain = {"scale", "softmax_precision"}
+    """Return attention to keys and values with four axes as products."""
     inputs = [*node.inputs, None, None, None, None][:7]
-    ranks = [len(form.shape(item) or ()) for item in inputs[:3]]
-    if value.index() or ranks != [4, 4, 4] or any(inputs[4:]) or not plain.issuperset(node.attributes):
+    shapes = [form.shape(item) or () for item in inputs[:3]]
+    is_plain = not any(attribute(node, name, 0) for name in ("is_causal", "qk_matmul_output_mode", "softcap"))
+    heads = {shape[1] for shape in shapes if len(shape) == 4}
+    if value.index() or [len(shape) for shape in shapes] != [4, 4, 4] or any(inputs[4:]) or not is_plain:
         return None
-    heads = {(form.shape(item) or (0, 0))[1] for item in inputs[:3]}
-    scale = attribute(node, "scale")
-    size: Any = (form.shape(inputs[0]) or (0,))[-1]
+    scale, size = attribute(node, "scale"), shapes[0][-1]
     if len(heads) != 1 or not isinstance(scale or size, int | float):
         return None
-    factor, _ = form.number(scale) if scale else (Factor(1 / math.sqrt(size)), None)
+    factor, _ = form.number(scale) if scale else (Factor(1 / math.sqrt(float(size or 1))), None)
     q, k, v = map(form.of, inputs[:3])
     scores = _dot(form, q, form.terms.transposed(k, (0, 1, 3, 2)))
     scores = scores[0].times(factor), scores[1]
     if inputs[3] is not None:
-        if not form.is_float(inputs[3]):
-            return None
-        scores = form.terms.sum([scores, form.of(inputs[3])])
+        mask = form.of(inputs[3])
+        chosen = mask if form.is_float(inputs[3]) else _masked(form, mask, (Factor(0.0), form.terms.unit))
+        scores = form.terms.sum([scores, chosen])
     return _dot(form, form.terms.softmax(scores, -1), v)
+
+
+@_rule("Where")
+def _where(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
+    """Return numbers that a mask replaces by minus infinity as a sum, as a mask of numbers is added."""
+    mask, x, y = map(form.of, node.inputs)
+    if mask[1].op == "Not":
+        mask, x, y = mask[1].args[0], y, x
+    if y == (Factor(-math.inf), form.terms.unit) and form.is_float(value):
+        return form.terms.sum([x, _masked(form, mask, (Factor(0.0), form.terms.unit))])
+    return ONE, form.terms.call("Where", [mask, x, y])
+
+
+def _masked(form: NormalForm, mask: Scaled, x: Scaled) -> Scaled:
+    return ONE, form.terms.call("Where", [mask, x, (Factor(-math.inf), form.terms.unit)])
+
+
+@_rule("RotaryEmbedding")
+def _rotary(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
+    """Return the rotation of whole rows by the same angles in all heads and batches as products."""
+    x, cos, sin = map(form.of, node.inputs[:3])
+    shape, angles = form.shape(node.inputs[0]) or (), form.shape(node.inputs[1]) or ()
+    is_whole = not any(attribute(node, name, 0) for name in ("interleaved", "rotary_embedding_dim"))
+    if len(node.inputs) > 3 or len(shape) != 4 or len(angles) != 3 or angles[0] != 1 or not is_whole:
+        return None
+    size = shape[-1]
+    if not isinstance(size, int):
+        return None
+    first, second = (_sliced(form, x, shape, 3, start, start + size // 2) for start in (0, size // 2))
+    a = form.terms.sum([form.product((1, first), (1, cos)), _negative(form.product((1, second), (1, sin)))])
+    b = form.terms.sum([form.product((1, second), (1, cos)), form.product((1, first), (1, sin))])
+    return _joined(form, [a, b], -1)
 
 
 @_rule("Slice")

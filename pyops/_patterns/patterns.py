@@ -122,7 +122,7 @@ def _patterns(decomposition: Decomposition, opset: int, plain: bool) -> tuple[li
                 problem = problem or str(error)
                 continue
             found += [made] if made else []
-            if made is None or not made.is_ranked:
+            if made is not None and not made.is_ranked:
                 break
     unique = {f"{item.root[0]} {item.root[1].describe(99)} {item.attributes}": item for item in found}
     return list(unique.values()), "" if unique else problem

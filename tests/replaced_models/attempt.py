@@ -110,7 +110,7 @@ def _exported(model: torch.nn.Module, sample: Inputs, exporter: Exporter, opset:
     return torch.onnx.export(model, args, dynamo=True, optimize=exporter is Exporter.TORCH, **options)
 
 
-def _reasons(replaced: pyops.Replacement, ops: tuple[Op[..., Any], ...]) -> list[str]:
+def _reasons(replaced: Any, ops: tuple[Op[..., Any], ...]) -> list[str]:
     """Return why places of ops were not found: what was refused, and what agrees most."""
     names = {op.signature.qualified_name for op in ops}
     refused = [f"refused: {item.reason}" for item in replaced.refused if item.op in names]
