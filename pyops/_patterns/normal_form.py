@@ -17,6 +17,7 @@ from .terms import ONE, Factor, Scaled, Terms
 from .value_types import FLOATS, Dim, Types, ValueType, is_size, is_wider
 
 _SMALL = 64  # elements of a constant that is read
+_MOST = 2**16  # of one that may be an array of one number
 _OPEN = (0.25, 0.5, 1.0, 2.0, 4.0)  # by how much a number may be a multiple of an attribute
 _POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 _REWRITTEN = {"Concat", "Expand", "LogSoftmax", "Reshape", "Slice", "Softmax", "Transpose"} | {
@@ -78,6 +79,23 @@ class NormalForm:
             constant = self.constant(value)
             self._name(value, self._leaf(value) if constant is None else self._constant(constant, value))
         return self.scaled[value]
+
+    def of_broadcast(self, value: onnx_ir.Value | None) -> Scaled:
+        """Return the number and the term of a value that is broadcast: an array of one number is that number."""
+        array = self.constant(value)
+        if array is None and value is not None and value.is_initializer() and not value.is_graph_input():
+            tensor = value.const_value
+            array = None if tensor is None or tensor.size > _MOST else tensor.numpy()
+        is_one = (
+            array is not None and array.dtype.name in FLOATS and array.size and bool(np.all(array == array.flat[0]))
+        )
+        return self.number(float(array.flat[0])) if array is not None and is_one else self.of(value)
+
+    def operands(self, node: onnx_ir.Node) -> list[Scaled]:
+        """Return what `of` does for the inputs of an elementwise node; `of_broadcast` for those that are broadcast."""
+        shape = self.shape(node.outputs[0])
+        whole = set() if shape is None or None in shape else {item for item in node.inputs if self.shape(item) == shape}
+        return [(self.of_broadcast if whole - {item} else self.of)(item) for item in node.inputs]
 
     def type(self, value: onnx_ir.Value | None) -> ValueType | None:
         """Return the type of a value, None if it is not known."""
@@ -207,7 +225,8 @@ class NormalForm:
         if value not in self.origins:
             node = value.producer()
             sources = [] if node is None or node.domain or "Cast" in node.op_type else node.inputs
-            known = [self.origin(item) for item in sources if item is not None and self.constant(item) is None]
+            numbers = {None} | {item for item in sources if item and self.of(item)[1] is self.terms.unit}
+            known = [self.origin(item) for item in sources if item not in numbers and self.constant(item) is None]
             narrow = {item for item in known if item is not None}
             is_island = len(narrow) == 1 and is_wider(found.dtype, *narrow)
             self.origins[value] = narrow.pop() if is_island else found.dtype

@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir
 
 from .normal_form import NormalForm, Rule, attribute
-from .terms import ONE, PRODUCT, Factor, Scaled
+from .terms import ONE, PRODUCT, SIZE, Factor, Scaled
 from .value_types import FLOATS, Dim, Types, is_wider, same_shape
 
 _RULES: dict[str, Rule] = {}
@@ -44,13 +44,13 @@ def _rule(*names: str) -> Callable[[Any], Any]:
 
 @_arithmetic("Mul")
 def _mul(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = map(form.of, node.inputs)
+    a, b = form.operands(node)
     return form.product((1, a), (1, b))
 
 
 @_arithmetic("Div")
 def _div(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = map(form.of, node.inputs)
+    a, b = form.operands(node)
     return form.product((1, a), (-1, b))
 
 
@@ -61,12 +61,12 @@ def _neg(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
 
 @_arithmetic("Add", "Sum")
 def _add(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return form.terms.sum(map(form.of, node.inputs))
+    return form.terms.sum(form.operands(node))
 
 
 @_arithmetic("Sub")
 def _sub(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = map(form.of, node.inputs)
+    a, b = form.operands(node)
     return form.terms.sum([a, _negative(b)])
 
 
@@ -82,10 +82,10 @@ def _sqrt(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
 
 @_arithmetic("Pow")
 def _pow(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    power, term = form.of(node.inputs[1])
+    x, (power, term) = form.operands(node)
     if term is not form.terms.unit or power.attributes or not power.number:
         return None
-    return form.product((power.number, form.of(node.inputs[0])))
+    return form.product((power.number, x))
 
 
 @_arithmetic("Sigmoid")
@@ -177,9 +177,9 @@ def _normalization(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
     epsilon, _ = form.number(attribute(node, "epsilon", 1e-5))
     square = form.terms.call_reduced("ReduceMean", form.product((2, x)), axes)
     root = form.product((-0.5, form.terms.sum([square, (epsilon, form.terms.unit)])))
-    found = form.product((1, x), (1, root), (1, form.of(node.inputs[1])))
+    found = form.product((1, x), (1, root), (1, form.of_broadcast(node.inputs[1])))
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return found if bias is None else form.terms.sum([found, form.of(bias)])
+    return found if bias is None else form.terms.sum([found, form.of_broadcast(bias)])
 
 
 @_rule("Relu", "Clip")
@@ -211,7 +211,11 @@ def _cast(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled 
     before, after, x = form.type(node.inputs[0]), form.type(value), form.of(node.inputs[0])
     if before is None or after is None:
         return None
-    if before.dtype == after.dtype or (x[1] is form.terms.unit and {before.dtype.name, after.dtype.name} <= FLOATS):
+    if (
+        before.dtype == after.dtype
+        or x[1].op == SIZE
+        or (x[1] is form.terms.unit and {before.dtype.name, after.dtype.name} <= FLOATS)
+    ):
         return x
     origin = form.origin(node.inputs[0])
     if origin is not None and (origin == after.dtype or is_wider(after.dtype, before.dtype)):
@@ -231,16 +235,23 @@ def _reduce(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
     x = form.of(source)
     if node.op_type in ("ReduceSumSquare", "ReduceL2"):
         x = form.product((2, x))
-    sizes: list[Any] = [shape[axis] for axis in counted]
+    sizes = [_size(form, shape[axis]) for axis in counted]
     if node.op_type == "ReduceMean":
         found = form.terms.call_reduced("ReduceMean", x, counted)
-    elif x[1].op != "Exp" and all(isinstance(size, int) and size for size in sizes):  # not those of a softmax
-        factor, term = form.terms.call_reduced("ReduceMean", x, counted)
-        found = factor.times(Factor(float(math.prod(sizes)))), term
+    elif x[1].op != "Exp" and all(sizes):  # not those of a softmax
+        mean = form.terms.call_reduced("ReduceMean", x, counted)
+        found = form.product((1, mean), *((1, size) for size in sizes if size))
     else:
         found = form.terms.call_reduced("ReduceSum", x, counted)
     found = _kept(form, node, value, found, counted)
     return form.product((0.5, found)) if node.op_type == "ReduceL2" else found
+
+
+def _size(form: NormalForm, dim: Dim) -> Scaled | None:
+    """Return a size as a number, or as a term of its name; None if it is not known, or 0."""
+    if not isinstance(dim, int):
+        return None if dim is None else (ONE, form.terms.call(SIZE, (), dim=dim))
+    return (Factor(float(dim)), form.terms.unit) if dim else None
 
 
 def _kept(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value, reduced: Scaled, axes: Sequence[int]) -> Scaled:
@@ -274,11 +285,17 @@ def _reshape(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scal
 def _reshaped(form: NormalForm, x: Scaled, before: Sequence[Any] | None, shape: Sequence[Any] | None) -> Scaled:
     """Return a term with the same elements in another shape."""
     factor, term = x
+    if term.op == SIZE:
+        return x
     if term.op == "Transpose" and before and shape and before[-2:] == shape[-2:] and None not in before[-2:]:
         last, order = len(before) - 1, tuple(range(len(shape)))
         if len(shape) > 1 and term.attributes["perm"] == (*range(last - 1), last, last - 1):  # of other axes
             inner = _reshaped(form, term.args[0], _swapped(before), _swapped(shape))
             return form.terms.transposed((factor, inner[1]), _swapped(order))
+    if term.op == PRODUCT and len(term.args) == 1:
+        ((power, base),) = term.args
+        raised = form.product((power, _reshaped(form, (ONE, base), before, shape)))
+        return factor.times(raised[0]), raised[1]
     if term.op == "Reshape":
         before, (_, term) = term.attributes["before"], term.args[0]
     if before is not None and shape is not None and same_shape(before, shape):
@@ -401,9 +418,21 @@ def _joined(form: NormalForm, found: Sequence[Scaled], axis: int) -> Scaled:
     return factor, form.terms.call("Concat", [(ONE, term) for _, term in found], axis=axis)
 
 
+@_rule("Shape")
+def _shape(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
+    """Return the size of one axis."""
+    dims = (form.shape(node.inputs[0]) or ())[attribute(node, "start", 0) : attribute(node, "end")]
+    return _size(form, dims[0]) if len(dims) == 1 else None
+
+
 @_rule("Gather")
 def _gather(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Return consecutive elements as a slice."""
+    """Return consecutive elements as a slice, and one of a shape as a size."""
+    source, index = node.inputs[0], form.constant(node.inputs[1])
+    shaped = None if source is None else source.producer()
+    if shaped is not None and shaped.op_type == "Shape" and not shaped.attributes and index is not None:
+        dims = form.shape(shaped.inputs[0])
+        return _size(form, dims[int(index.item())]) if dims and index.size == 1 else None
     indices, shape = form.constant(node.inputs[1]), form.shape(node.inputs[0])
     axis, (factor, term) = attribute(node, "axis", 0), form.of(node.inputs[0])
     if indices is None or shape is None:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import onnx_ir
 
 PRODUCT, SUM, LEAF = "product", "sum", "leaf"
+SIZE = "Size"
+"""The number of elements along an axis, by its name; if it is 0, neither a mean nor what it divides is a number."""
 
 _FACTORED = 8  # terms of a sum that are looked at
 
@@ -53,7 +55,7 @@ class Term:
     Attributes
     ----------
     op : str
-        ``"product"``, ``"sum"``, ``"leaf"``, or an operator.
+        ``"product"``, ``"sum"``, ``"leaf"``, ``"Size"``, or an operator.
     args : tuple of (Factor or float, Term)
         The powers and the terms of a product; otherwise the factors and the terms. The term of a number is `unit`.
     attributes : mapping
@@ -131,6 +133,8 @@ class Terms:
             permutation = term.attributes["perm"]
             inner = self.softmax((factor, term.args[0][1]), permutation[axis] - len(permutation))
             return self.transposed(inner, permutation)
+        if term.op == SUM and factor.number < 0:
+            factor, term = self._scaled_by(factor.times(Factor(-1.0)), self.sum(_negated(term.args)))
         if term.op == SUM:  # the largest element may be subtracted
             rest = [item for item in term.args if not (item[0].number < 0 and item[1].op == "ReduceMax")]
             largest = [(own, part) for own, part in term.args if own.number < 0 and part.op == "ReduceMax"]
@@ -140,11 +144,9 @@ class Terms:
 
     def softmax_of_logarithm(self, x: Scaled) -> Scaled | None:
         """Return ``exp(x)`` as a softmax, if ``x`` is something minus the logarithm of the sum of its exponentials."""
-        factor, term = x
-        if factor != ONE or term.op != SUM:
-            return None
-        for own, part in term.args:
-            rest = self.sum(item for item in term.args if item[1] is not part)
+        args = [(x[0].times(own), part) for own, part in x[1].args] if x[1].op == SUM else []
+        for own, part in args:
+            rest = self.sum(item for item in args if item[1] is not part)
             if part.op == "ReduceLogSumExp" and self._is_reduced(own, part, rest, part.attributes["axes"][-1]):
                 return self.softmax(rest, part.attributes["axes"][-1])
         return None
@@ -184,14 +186,15 @@ class Terms:
             factor = factor.times(own.to_the(power))
             for exponent, part in _raised(term, power):
                 known = powers.get(part, exponent)
-                is_joined = known * exponent > 0 and (known == int(known) and exponent == int(exponent))
-                if part in powers and not (is_joined or (known * exponent > 0 and _is_positive(part))):
+                is_whole = known == int(known) and exponent == int(exponent)
+                is_joined = part.op == SIZE or (known * exponent > 0 and (is_whole or _is_positive(part)))
+                if part in powers and not is_joined:
                     base = self._term(PRODUCT, ((exponent, part),))
                     powers[base] = powers.get(base, 0.0) + 1
                 else:
                     powers[part] = powers.get(part, 0.0) + exponent
         factor = self._join_softmax(factor, powers)
-        args = [(power, term) for term, power in powers.items()]
+        args = [(power, term) for term, power in powers.items() if power]
         if len(args) == 1 and args[0][0] == 1:
             return factor, args[0][1]
         made = self._term(PRODUCT, tuple(sorted(args, key=_by_identity)))
@@ -298,6 +301,10 @@ class Terms:
         return self._made.setdefault(key, Term(op, args, given))
 
 
+def _negated(items: Iterable[Scaled]) -> list[Scaled]:
+    return [(factor.times(Factor(-1.0)), term) for factor, term in items]
+
+
 def _add_form(term: Term, form: Scaled) -> None:
     if form not in term.forms and form[1] is not term:
         term.forms.append(form)
@@ -321,9 +328,9 @@ def _is_positive(term: Term) -> bool:
     """Return whether a term is never negative: a sum of squares, for example."""
     if term.op == PRODUCT:
         return all(power == int(power) and (power % 2 == 0 or _is_positive(part)) for power, part in term.args)
-    if term.op == "Exp":
+    if term.op in ("Exp", SIZE):
         return True
-    inner = term.op in (SUM, "ReduceMean", "ReduceSum")
+    inner = term.op in (SUM, "ReduceMean", "ReduceSum", "Reshape")
     return inner and all(
         factor.number >= 0 and not factor.attributes and _is_positive(part) for factor, part in term.args
     )

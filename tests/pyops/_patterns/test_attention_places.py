@@ -18,8 +18,8 @@ T = TypeVar("T", np.float16, np.float32, np.float64)
 Q, K, V = ("float[b, 2, s, 8] q", "float[b, 2, s, 8] k", "float[b, 2, s, 8] v")
 
 
-@pytest.fixture(autouse=True)
-def ops():
+@pytest.fixture(scope="module", autouse=True)
+def isolated():
     with pyops.testing.isolated_declarations():
         yield
 
@@ -29,6 +29,7 @@ def softmax(x: Any) -> Any:
     return powers / np.sum(powers, -1, keepdims=True)
 
 
+@pytest.fixture(scope="module")
 def masked_attention() -> Any:
     @onnx_op("attending::Masked")
     def masked(q: NDArray[T], k: NDArray[T], v: NDArray[T], mask: NDArray[np.bool], *, scale: float) -> NDArray[T]:
@@ -62,7 +63,7 @@ def check(model: onnx.ModelProto, op: Any, feed: dict[str, Any], **attributes: f
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*shares the same shape")  # of torch's own exporter
 @pytest.mark.parametrize("opset", [18, 23])
-def test_torchs_own_export_of_attention_with_a_mask(opset):
+def test_torchs_own_export_of_attention_with_a_mask(masked_attention, opset):
     class Attention(torch.nn.Module):
         def forward(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
             return functional.scaled_dot_product_attention(q, k, v, mask)
@@ -83,13 +84,13 @@ def test_torchs_own_export_of_attention_with_a_mask(opset):
     )
     assert program is not None
     feed = {"q": q.numpy(), "k": k.numpy(), "v": v.numpy(), "mask": mask.numpy()}
-    check(program.model_proto, masked_attention(), feed, scale=8**-0.5)
+    check(program.model_proto, masked_attention, feed, scale=8**-0.5)
 
 
 @pytest.mark.parametrize(
     "mask", ["Where(mask, a, low)", "Where(other, low, a)", "Add(a, added)"], ids=["chosen", "replaced", "added"]
 )
-def test_a_mask_of_booleans_in_all_spellings(mask):
+def test_a_mask_of_booleans_in_all_spellings(masked_attention, mask):
     model = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["": 20]>
         main ({Q}, {K}, {V}, bool[s, s] mask) => (float[b, 2, s, 8] y)
@@ -100,10 +101,10 @@ def test_a_mask_of_booleans_in_all_spellings(mask):
         }}"""
     )
     q, k, v = arrays((3, 2, 5, 8), (3, 2, 5, 8), (3, 2, 5, 8))
-    check(model, masked_attention(), {"q": q, "k": k, "v": v, "mask": np.tri(5, dtype=np.bool)}, scale=0.25)
+    check(model, masked_attention, {"q": q, "k": k, "v": v, "mask": np.tri(5, dtype=np.bool)}, scale=0.25)
 
 
-def test_a_mask_that_is_too_large_to_be_infinite_is_another_mask():
+def test_a_mask_that_is_too_large_to_be_infinite_is_another_mask(masked_attention):
     model = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["": 20]>
         main ({Q}, {K}, {V}, bool[s, s] mask) => (float[b, 2, s, 8] y)
@@ -112,7 +113,7 @@ def test_a_mask_that_is_too_large_to_be_infinite_is_another_mask():
             m = Where(mask, a, low)  p = Softmax<axis=-1>(m)  y = MatMul(p, v)
         }}"""
     )
-    replaced = pyops.replace(model, [masked_attention()], verify=False)
+    replaced = pyops.replace(model, [masked_attention], verify=False)
     assert not replaced.places
     assert "-inf" in str(replaced)
 

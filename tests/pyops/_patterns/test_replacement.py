@@ -189,6 +189,26 @@ def test_places_that_read_equal_values_are_found(rms_norm):
     onnx.checker.check_model(replaced.model, full_check=True)
 
 
+@pytest.mark.parametrize(
+    ("size", "mean"),
+    [
+        ("d", "t = ReduceSum<keepdims=1>(s, last)  h = Shape(x)  g = Gather(h, one)  d = Cast<to=1>(g)  m = Div(t, d)"),
+        ("d", "t = ReduceSum<keepdims=1>(s, last)  h = Shape<start=1>(x)  d = Cast<to=1>(h)  m = Div(t, d)"),
+        ("8", "l = ReduceL2<keepdims=0>(x, last)  q = Mul(l, l)  k = Unsqueeze(q, last)  m = Div(k, eights)"),
+        ("8", "p = Pow(x, twos)  m = ReduceMean<keepdims=1>(p, last)"),
+    ],
+    ids=["element of a shape", "end of a shape", "norm", "exponents"],
+)
+def test_means_and_constants_in_other_spellings(rms_norm, mean, size):
+    text = NORM.replace("    m = ReduceMean<keepdims=1>(s, last)", f"    {mean}")
+    text = text.replace("[8]", f"[{size}]").replace("n, 8]", f"n, {size}]")
+    arrays = f"float[8] twos = {{{{{', '.join('2' * 8)}}}}}, float[1] eights = {{{{8}}}}, int64[1] one = {{{{1}}}}"
+    proto = model(text.replace("<int64[1] last", f"<{arrays}, int64[1] last"))
+    replaced = pyops.replace(proto, [rms_norm])
+    assert replaced.counts == {"replaced::RmsNorm": 1}, replaced
+    pyops.testing.assert_close(outputs(replaced.model, FEED), outputs(proto, FEED))
+
+
 @pytest.mark.parametrize("twice", ["Div(n_, r)", "Mul(n_, i)", "Mul(n_, r)", "Mul(n_, x)"])
 def test_a_factor_that_occurs_again_counts(rms_norm, twice):
     proto = model(NORM.replace("y = Mul(n_, w)", f"t = {twice}\n    y = Mul(t, w)"))
