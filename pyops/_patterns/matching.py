@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -127,15 +127,16 @@ class Matcher:
                 return found
         return self._best
 
-    def _fail(self, state: State, reason: str) -> None:
+    def _fail(self, state: State, reason: Callable[[], str]) -> None:
+        """Keep the reason if nothing came nearer; most do not, and a term takes time to describe."""
         if state.agreeing > self._best.count:
-            self._best = Difference(state.agreeing, self.total, reason)
+            self._best = Difference(state.agreeing, self.total, reason())
 
     def _is_too_long(self, state: State) -> bool:
         """Return whether there are too many ways to match a value, which ends the search."""
         self._steps += 1
         if self._steps > _STEPS:
-            self._fail(state.counted(), f"more than {_STEPS:,} ways to match it were tried")
+            self._fail(state.counted(), lambda: f"more than {_STEPS:,} ways to match it were tried")
         return self._steps > _STEPS
 
     # Numbers.
@@ -165,9 +166,9 @@ class Matcher:
             if self._close(known, number):
                 yield state.counted()
             else:
-                self._fail(state, f"the constant is {number:.9g} in the model and {known:.9g} in the pattern")
+                self._fail(state, lambda: f"the constant is {number:.9g} in the model and {known:.9g} in the pattern")
         elif not number / known > 0:
-            self._fail(state, f"{factor} in the pattern cannot be {number:.9g}")
+            self._fail(state, lambda: f"{factor} in the pattern cannot be {number:.9g}")
         elif len(open_) > 1:
             yield state._replace(equations=(*state.equations, (factor, number)))
         else:
@@ -194,7 +195,7 @@ class Matcher:
             if term is self._form.terms.unit:
                 yield state, 1.0
             else:
-                self._fail(state, f"a constant in the pattern, {term.describe(1)} in the model")
+                self._fail(state, lambda: f"a constant in the pattern, {term.describe(1)} in the model")
             return
         for factor, own in _forms(pattern):
             for other, found in _forms(term):
@@ -208,7 +209,7 @@ class Matcher:
             factors = sorted(((t, power) for power, t in pattern.args), key=_order)
             yield from self._product(factors, term, term.powers(), state.counted(), 1.0)
         elif pattern.op != term.op:
-            self._fail(state, f"{pattern.describe(1)} in the pattern, {term.describe(1)} in the model")
+            self._fail(state, lambda: f"{pattern.describe(1)} in the pattern, {term.describe(1)} in the model")
         elif pattern.op == SUM:
             parts = sorted(pattern.args, key=lambda item: (bool(item[0].attributes), *_order((item[1], 1.0))))
             yield from self._sum(parts, term, {t: factor.number for factor, t in term.args}, state.counted(), None)
@@ -223,13 +224,13 @@ class Matcher:
             ):
                 yield state.counted(), 1.0
             else:
-                self._fail(state, f"the constant {array} in the pattern, {term.describe(1)} in the model")
+                self._fail(state, lambda: f"the constant {array} in the pattern, {term.describe(1)} in the model")
             return
         for value, factor in term.names:
             if factor.number and (bound := self._bind(pattern, Bound(value), state)) is not None:
                 yield bound, 1 / factor.number
         if not term.names:
-            self._fail(state, f"{pattern.describe()} would be {term.describe(1)}, which no node computes")
+            self._fail(state, lambda: f"{pattern.describe()} would be {term.describe(1)}, which no node computes")
 
     def _bind(self, pattern: Term, bound: Bound, state: State) -> State | None:
         name = pattern.describe()
@@ -242,7 +243,7 @@ class Matcher:
             known.value is bound.value or self._form.of(known.value) == self._form.of(bound.value)
         )
         if not same:
-            self._fail(state, f"{name} is both {known.value.name} and {bound.value.name}")
+            self._fail(state, lambda: f"{name} is both {known.value.name} and {bound.value.name}")
         return state if same else None
 
     def _is_available(self, value: onnx_ir.Value) -> bool:
@@ -256,10 +257,12 @@ class Matcher:
             return
         problem = self._other_attributes(pattern, term)
         if problem:
-            self._fail(state.counted(), f"{pattern.op}: {problem}")
+            self._fail(state.counted(), lambda: f"{pattern.op}: {problem}")
             return
         if len(pattern.args) != len(term.args):
-            self._fail(state, f"{pattern.op} has {len(pattern.args)} inputs in the pattern, {len(term.args)} here")
+            self._fail(
+                state, lambda: f"{pattern.op} has {len(pattern.args)} inputs in the pattern, {len(term.args)} here"
+            )
             return
         orders = [term.args, term.args[::-1]] if pattern.op in _COMMUTATIVE else [term.args]
         for args in orders:
@@ -290,7 +293,7 @@ class Matcher:
         (_, leaf), wanted = pattern.args[0], pattern.attributes["perm"]
         own, inner = (term.attributes["perm"], term.args[0][1]) if term.op == "Transpose" else (None, None)
         if own is None or inner is None or len(own) != len(wanted):
-            self._fail(state, f"{pattern.describe(1)} in the pattern, {term.describe(1)} in the model")
+            self._fail(state, lambda: f"{pattern.describe(1)} in the pattern, {term.describe(1)} in the model")
             return
         order = [0] * len(own)
         for position, axis in enumerate(wanted):
@@ -327,8 +330,7 @@ class Matcher:
     ) -> Found:
         if not factors:
             if left:
-                more = ", ".join(item.describe(1) for item in left)
-                self._fail(state, f"the product in the model has {more} too")
+                self._fail(state, lambda: f"the product in the model has {_described(left)} too")
             else:
                 yield state, ratio
             return
@@ -337,7 +339,10 @@ class Matcher:
         pattern, power = factors[0]
         is_input = pattern.op == LEAF and "array" not in pattern.attributes
         for value, factor, part in self._candidates(pattern, term, left, state) if is_input else ():
-            rest = _without(left, {part: 1.0} if part in left else part.powers(), power)
+            powers = {part: 1.0} if part in left else part.powers()
+            if len(factors) == 1 and len(powers) != len(left):  # of the last factor nothing may be left
+                continue
+            rest = _without(left, powers, power)
             if rest is not None and (factor.number > 0 or power == int(power)):
                 bound = self._bind(pattern, Bound(value), state)
                 if bound is not None:
@@ -349,7 +354,7 @@ class Matcher:
             for result, times in self._match(pattern, other, state):
                 if times > 0 or power == int(power):
                     yield from self._product(factors[1:], term, rest, result, ratio * times**power)
-        self._fail(state, f"{pattern.describe(1)} of the product in the pattern is not in {term.describe(1)}")
+        self._fail(state, lambda: f"{pattern.describe(1)} of the product in the pattern is not in {term.describe(1)}")
 
     def _candidates(
         self, pattern: Term, term: Term, left: Mapping[Term, float], state: State
@@ -373,8 +378,7 @@ class Matcher:
     ) -> Found:
         if not parts:
             if left:
-                more = ", ".join(item.describe(1) for item in left)
-                self._fail(state, f"the sum in the model has {more} too")
+                self._fail(state, lambda: f"the sum in the model has {_described(left)} too")
             else:
                 yield state, 1.0 if ratio is None else ratio
             return
@@ -395,7 +399,9 @@ class Matcher:
                 rest = {t: n for t, n in left.items() if t is not other}
                 for result, times in self._match(pattern, other, state):
                     yield from self._add(parts, term, rest, result, ratio, number * times)
-        self._fail(state, f"{factor}*{pattern.describe(1)} of the sum in the pattern is not in {term.describe(1)}")
+        self._fail(
+            state, lambda: f"{factor}*{pattern.describe(1)} of the sum in the pattern is not in {term.describe(1)}"
+        )
 
     def _add(
         self,
@@ -419,6 +425,10 @@ class Matcher:
                 return
         for solved in self._solve(factor, number / ratio, state) if ratio else ():
             yield from self._sum(parts[1:], term, rest, solved, ratio)
+
+
+def _described(terms: Iterable[Term]) -> str:
+    return ", ".join(item.describe(1) for item in terms)
 
 
 def _all_parts(term: Term) -> list[Term]:

@@ -66,6 +66,8 @@ class Term:
         The products that a product is made of, or the sums of a sum.
     forms : list of (Factor, Term)
         Other forms of the same term: of a sum with factors taken out, of a product without, of a transposed product.
+    is_positive : bool
+        Whether it is known to be never negative: a sum of squares, for example.
     """
 
     op: str
@@ -74,6 +76,20 @@ class Term:
     names: list[tuple[onnx_ir.Value, Factor]] = field(default_factory=list)
     parts: list[Term] = field(default_factory=list)
     forms: list[tuple[Factor, Term]] = field(default_factory=list)
+    is_positive: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.is_positive = self._is_positive()
+
+    def _is_positive(self) -> bool:
+        if self.op == PRODUCT:
+            return all(power == int(power) and (power % 2 == 0 or part.is_positive) for power, part in self.args)
+        if self.op in ("Exp", SIZE):
+            return True
+        inner = self.op in (SUM, "ReduceMean", "ReduceSum", "Reshape")
+        return inner and all(
+            factor.number >= 0 and not factor.attributes and part.is_positive for factor, part in self.args
+        )
 
     def powers(self) -> dict[Term, float]:
         """Return the term as a product: the powers of its terms."""
@@ -187,7 +203,7 @@ class Terms:
             for exponent, part in _raised(term, power):
                 known = powers.get(part, exponent)
                 is_whole = known == int(known) and exponent == int(exponent)
-                is_joined = part.op == SIZE or (known * exponent > 0 and (is_whole or _is_positive(part)))
+                is_joined = part.op == SIZE or (known * exponent > 0 and (is_whole or part.is_positive))
                 if part in powers and not is_joined:
                     base = self._term(PRODUCT, ((exponent, part),))
                     powers[base] = powers.get(base, 0.0) + 1
@@ -319,21 +335,9 @@ def _raised(term: Term, power: float) -> list[tuple[float, Term]]:
     """Return the power of a term as powers of parts, as far as they are defined for the same numbers."""
     powers = term.powers()
     is_same = power in (1, -1) or [*powers.values()] == [-1]
-    if is_same or (power == int(power) and all(own == int(own) or _is_positive(part) for part, own in powers.items())):
+    if is_same or (power == int(power) and all(own == int(own) or part.is_positive for part, own in powers.items())):
         return [(own * power, part) for part, own in powers.items()]
     return [(power, term)]
-
-
-def _is_positive(term: Term) -> bool:
-    """Return whether a term is never negative: a sum of squares, for example."""
-    if term.op == PRODUCT:
-        return all(power == int(power) and (power % 2 == 0 or _is_positive(part)) for power, part in term.args)
-    if term.op in ("Exp", SIZE):
-        return True
-    inner = term.op in (SUM, "ReduceMean", "ReduceSum", "Reshape")
-    return inner and all(
-        factor.number >= 0 and not factor.attributes and _is_positive(part) for factor, part in term.args
-    )
 
 
 def _by_identity(item: tuple[Any, Term]) -> int:
