@@ -23,6 +23,13 @@ def _multiply_by_size(self: Any, other: Any) -> Any:
     return onnx_ops.Mul(*with_number(self, other)) if isinstance(other, onnx_ir.Value) else NotImplemented
 
 
+@lower("prims::div", replaces=True)
+def _divide_by_size(self: Any, other: Any) -> Any:
+    # torch's exporter makes a float32 of a size by which torch divides float64.
+    is_number = isinstance(other, onnx_ir.Value) and other.dtype != self.dtype
+    return onnx_ops.Div(*with_number(self, other)) if is_number else NotImplemented
+
+
 @lower("aten::pow.Tensor_Scalar", replaces=True)
 def _power(self: Any, exponent: Any) -> Any:
     if isinstance(exponent, onnx_ir.Value):

@@ -16,13 +16,17 @@ _OTHER_NAMES = (
 # Wrong for numbers that are infinite, NaN or far from 0, or for tensors of several types.
 _AT_EXTREMES = ("softmax", "log_softmax", "heaviside", "lerp", "logaddexp", "logaddexp2", "mse_loss", "stack", "xlogy")
 
+# In training, torch's exporter normalizes by the wrong statistics; outside it, it returns those of the batch, where
+# torch returns none.
+_NORMALIZATION = ("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional")
+
 # ONNX Runtime has the nodes for float32 only, or they have constants of float32.
 _OF_FLOAT32 = (
     *("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu", "gelu", "addcmul"),
     *("addcdiv", "addmm", "sigmoid", "silu", "sinc"),
 )
 
-for _name in _OTHER_NAMES + _AT_EXTREMES:
+for _name in _OTHER_NAMES + _AT_EXTREMES + _NORMALIZATION:
     decompose(f"aten::{_name}")
 for _name in _OF_FLOAT32:
     decompose(f"aten::{_name}", only=torch.float64)

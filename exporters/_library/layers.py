@@ -182,69 +182,8 @@ def _dropout(input: Any, p: float, train: bool | None) -> Any:
     return onnx_ops.Mul(input, like(0.0, input)), kept
 
 
-# In training mode, torch's exporter normalizes by the wrong statistics; in evaluation mode, it returns batch statistics
-# where torch returns none.
-
-
-@lower("aten::native_batch_norm", replaces=True)
-@lower("aten::_native_batch_norm_legit.no_stats", replaces=True)
-def _statistics(
-    input: Any, weight: Any, bias: Any, training: bool, eps: float, running_mean: Any = None, **_: Any
-) -> Any:
-    if not training:
-        return NotImplemented
-    normalized, mean, inverse, _variance = _trained(input, weight, bias, eps)
-    return normalized, *_saved(mean, inverse, of=(weight, running_mean, input))
-
-
-@lower("aten::_native_batch_norm_legit_functional", replaces=True)
-def _functional(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
-    running_mean, running_var, momentum = given["running_mean"], given["running_var"], given["momentum"]
-    if not given["training"]:
-        result = by_torch("aten::_native_batch_norm_legit_functional", input, weight, bias, **given)
-        if result is NotImplemented:
-            return NotImplemented
-        nothing = np.empty(0, input.dtype.numpy())
-        return result[0], constant(nothing), constant(nothing), *result[3:]
-    normalized, mean, inverse, variance = _trained(input, weight, bias, given["eps"])
-    count = onnx_ops.Size(input) / onnx_ops.Size(mean)
-    unbiased = variance * onnx_ops.CastLike(count, variance) / onnx_ops.CastLike(count - constant(1), variance)
-    moved = (_moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum))
-    return normalized, *_saved(mean, inverse, of=(weight, running_mean, input)), *moved
-
-
-def _trained(input: Any, weight: Any, bias: Any, eps: float) -> tuple[Any, Any, Any, Any]:
-    """Return the values normalized by batch statistics; and the mean, 1 / standard deviation and variance per channel.
-
-    The statistics of numbers of 16 bits are float32, as in torch.
-    """
-    x = widened(input)
-    weight, bias = (None if item is None else widened(item) for item in (weight, bias))
-    rank = len(x.shape)
-    axes = constant([axis for axis in range(rank) if axis != 1])
-    mean = onnx_ops.ReduceMean(x, axes)
-    centred = x - mean
-    variance = onnx_ops.ReduceMean(centred * centred, axes)
-    inverse = onnx_ops.Reciprocal(onnx_ops.Sqrt(variance + like(eps, x)))
-    normalized, channels = centred * inverse, constant([-1] + [1] * (rank - 2))
-    if weight is not None:
-        normalized = normalized * onnx_ops.Reshape(weight, channels)
-    if bias is not None:
-        normalized = normalized + onnx_ops.Reshape(bias, channels)
-    flat = [onnx_ops.Reshape(item, constant([-1])) for item in (mean, inverse, variance)]
-    return normalized if x is input else onnx_ops.CastLike(normalized, input), *flat
-
-
-def _saved(*statistics: Any, of: Sequence[Any]) -> Any:
-    """Return statistics in the element type of the first of the values `of` that is not None."""
-    given = next(item for item in of if item is not None)
-    return statistics if widened(given) is given else [onnx_ops.CastLike(item, given) for item in statistics]
-
-
-def _moved(running: Any, now: Any, momentum: float) -> Any:
-    wide = widened(running)
-    moved = wide * like(1 - momentum, wide) + onnx_ops.CastLike(now, wide) * like(momentum, wide)
-    return moved if wide is running else onnx_ops.CastLike(moved, running)
+# Of a batch, in torch's decomposition of its normalization.
+lower("aten::sym_numel")(lambda self: onnx_ops.Size(self))
 
 
 @lower("aten::scaled_dot_product_attention", replaces=True)

@@ -68,20 +68,6 @@ def _paddings():
         yield tensor(3, 4, 4), padding
 
 
-def _batch_norms():
-    for x, weight in itertools.product((tensor(4, 3), tensor(4, 3, 5), tensor(2, 3, 4, 5)), (None, tensor(3, seed=1))):
-        yield (
-            x,
-            weight,
-            None if weight is None else weight + 1,
-            tensor(3, seed=2),
-            tensor(3, seed=3).abs(),
-            True,
-            0.3,
-            1e-5,
-        )
-
-
 CALLS = {
     "aten::cross_entropy_loss": _cross_entropies(),
     "aten::ctc_loss.Tensor": _ctc_losses(torch.tensor),
@@ -91,8 +77,6 @@ CALLS = {
     "aten::replication_pad2d": _paddings(),
     "aten::replication_pad1d": iter([(tensor(2, 3, 4), [-4, 5]), (tensor(3, 4), [2, -1])]),
     "aten::replication_pad3d": iter([(tensor(2, 3, 4, 5, 2), [-1, 5, -3, 4, 1, 1])]),
-    "aten::_native_batch_norm_legit_functional": _batch_norms(),
-    "aten::_native_batch_norm_legit.no_stats": ((*args[:3], *args[5:]) for args in _batch_norms()),
     "aten::cdist": ((tensor(3, 4, 2), tensor(5, 2), p) for p in (0.0, 0.3, 1.0, 2.0, float("inf"))),
     "aten::_euclidean_dist": iter([(tensor(3, 4, 2), tensor(3, 5, 2, seed=1))]),
     "prims::view_of": iter([(tensor(2, 3),), (tensor(),)]),

@@ -177,13 +177,20 @@ CALLS = {
     "normalization of float16 in training": (
         lambda x, mean, variance: (
             *torch.native_batch_norm(x, mean, None, None, None, True, 0.1, 1e-5),
-            *torch.ops.aten._native_batch_norm_legit_functional(x, mean, None, mean, variance, True, 0.5, 1e-5),
+            # In graphs of torch, the other two, the running statistics, are float32.
+            *torch.ops.aten._native_batch_norm_legit_functional(x, mean, None, mean, variance, True, 0.5, 1e-5)[:3],
         ),
         tensors([[0.0, 1.0, 2.0], [1.0, 1.5, -2.0]], [1.0, 2.0, 3.0], [0.5, 1.0, 2.0], dtype=torch.float16),
     ),
     "means of nothing": (
         lambda x: (x[x > 9].mean(), x[x[:, 0] > 9].mean(0), x[:0].mean(0, keepdim=True), x[x < 3].mean()),
         tensors([[1.0, 5.0], [2.0, 3.0]]),
+    ),
+    "statistics of normalization in float64": (
+        lambda x, mean, variance: torch.ops.aten._native_batch_norm_legit_functional(
+            x, None, mean, mean, variance, True, 0.3, 1e-5
+        ),
+        tensors([[0.0, 1.0, 2.0], [1.0, 1.5, -2.0]], [1.0, 2.0, 3.0], [0.5, 1.0, 2.0], dtype=torch.float64),
     ),
     "norms in float64": (
         lambda x: (
@@ -258,6 +265,19 @@ def test_means_of_adaptive_windows_at_other_sizes(model, rank, counts, size):
     module = model(lambda x: pool(x, counts))
     samples = [(torch.rand(2, 3, number, *(5, 4)[: rank - 1]),) for number in (size, 5, 8, 12, 13)]
     program = exporters.export(module, samples[0], dynamic_shapes=({2: torch.export.Dim.DYNAMIC},), verbose=False)
+    assert exporters.verify(module, program=program, samples=samples).ok
+    assert {node.domain for node in program.model.graph} == {""}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_statistics_of_batches_of_other_sizes(model, dtype):
+    mean, variance = torch.tensor([[1.0, 2.0, 3.0], [0.5, 1.0, 2.0]], dtype=dtype)
+    normalize = torch.ops.aten._native_batch_norm_legit_functional
+    module = model(
+        lambda x: [*normalize(x, variance, mean, mean, variance, True, 0.3, 1e-5), *torch.var_mean(x, dim=0)]
+    )
+    samples = [(torch.rand(size, 3, 2, dtype=dtype),) for size in (4, 2, 7)]
+    program = exporters.export(module, samples[0], dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), verbose=False)
     assert exporters.verify(module, program=program, samples=samples).ok
     assert {node.domain for node in program.model.graph} == {""}
 

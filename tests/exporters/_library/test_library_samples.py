@@ -65,7 +65,7 @@ UNREACHED: dict[str, str] = (
     | dict.fromkeys(
         (
             *("aten::cdist", "aten::_euclidean_dist", "aten::pdist", "aten::pad"),
-            *("aten::replication_pad1d", "aten::replication_pad3d", "aten::_native_batch_norm_legit_functional"),
+            *("aten::replication_pad1d", "aten::replication_pad3d"),
             *("aten::cross_entropy_loss", "aten::ctc_loss.Tensor", "aten::ctc_loss.IntList"),
             "aten::scaled_dot_product_attention",
             "prims::view_of",
@@ -96,7 +96,7 @@ UNREACHED: dict[str, str] = (
     | dict.fromkeys(
         (
             *("aten::index_put", "aten::_unsafe_index_put", "aten::copy", "aten::_to_copy", "aten::native_dropout"),
-            *("aten::convolution", "aten::conv3d", "aten::mean", "aten::mean.dim"),
+            *("aten::convolution", "aten::conv3d", "aten::mean", "aten::mean.dim", "aten::sym_numel", "prims::div"),
         ),
         "it takes calls alone that torch's samples do not come down to: test_library_rows.py",
     )
