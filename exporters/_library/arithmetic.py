@@ -26,8 +26,9 @@ def _multiply_by_size(self: Any, other: Any) -> Any:
 @lower("prims::div", replaces=True)
 def _divide_by_size(self: Any, other: Any) -> Any:
     # torch's exporter makes a float32 of a size by which torch divides float64.
-    is_number = isinstance(other, onnx_ir.Value) and other.dtype != self.dtype
-    return onnx_ops.Div(*with_number(self, other)) if is_number else NotImplemented
+    if not all(isinstance(item, onnx_ir.Value) for item in (self, other)) or self.dtype == other.dtype:
+        return NotImplemented
+    return onnx_ops.Div(*with_number(self, other))
 
 
 @lower("aten::pow.Tensor_Scalar", replaces=True)
