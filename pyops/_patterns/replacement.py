@@ -92,6 +92,8 @@ class Replacement(Displayable):
         How many places each op has.
     notes : tuple of str
         What was not searched, and why a pattern could not be made.
+    graph_model : onnx_ir.Model
+        The model with the ops in it, as `replace` changed it.
     """
 
     places: tuple[Place, ...]
@@ -201,7 +203,7 @@ def replace(
     InputError
         An op has no decomposition, or inputs must be given.
     ModelError
-        The model cannot be loaded.
+        The model cannot be loaded, or a shape function rejects a node of it.
     MissingDependencyError
         onnx_ir is not installed, or what a decomposition is written in.
 
@@ -271,11 +273,16 @@ def _check_ops(ops: Sequence[Op[..., Any]]) -> None:
 
 
 def _normal_form(model: onnx_ir.Model, source: Model) -> Any:
+    from onnx.shape_inference import InferenceError
+
     from .operator_rules import normal_form
     from .value_types import types_of
 
     assert source.proto is not None
-    types = types_of(infer_types(source.proto, _inference_functions(source)))
+    try:
+        types = types_of(infer_types(source.proto, _inference_functions(source)))
+    except InferenceError as error:
+        raise ModelError(f"the types of the model's values cannot be inferred: {error}") from error
     return normal_form(model.graph, types, model.opset_imports.get("", 1))
 
 

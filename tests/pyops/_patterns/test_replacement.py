@@ -431,6 +431,23 @@ def test_an_epsilon_that_a_float32_cannot_hold_is_not_rounded(rms_norm):
     assert any("which the attribute, a float32, cannot hold" in near.reason for near in replaced.near)
 
 
+def test_a_node_that_a_shape_function_rejects_is_an_error_of_the_model(rms_norm):
+    @onnx_op("replaced::Pair")
+    def pair(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return x
+
+    @pair.register_shape_inference
+    def _(x):
+        if x.shape[0] != 2:
+            raise pyops.errors.ShapeInferenceError("x must have two rows")
+        return x
+
+    text = """<ir_version: 9, opset_import: ["": 18, "replaced": 1]>
+    main (float[3, 8] x) => (float[3, 8] y) { y = replaced.Pair(x) }"""
+    with pytest.raises(ModelError, match=r"cannot be inferred.*replaced::Pair.*two rows"):
+        pyops.replace(model(text), [rms_norm])
+
+
 def test_wrong_arguments(rms_norm, tmp_path):
     with pytest.raises(InputError, match="replace got no ops"):
         pyops.replace(model(), [])
