@@ -441,18 +441,6 @@ def test_what_stops_an_export_is_the_same_with_gradients_and_without():
     assert messages[0] == messages[1]
 
 
-def test_a_model_that_asks_for_gradients():
-    class Force(torch.nn.Module):
-        def forward(self, x):
-            x = x.detach().requires_grad_()
-            (gradient,) = torch.autograd.grad((x.sin() ** 2).sum(), x)
-            return gradient
-
-    x = torch.rand(3)
-    (force,) = dynamo_export(Force().eval(), (x,))(x)
-    torch.testing.assert_close(force, (2 * x).sin())
-
-
 class Biased(torch.nn.Module):
     """Attention with a bias that is learned for each distance, as in T5."""
 

@@ -92,13 +92,13 @@ def change_axis(model: onnx.ModelProto, op: str, block: int) -> str:
 Mistake = Callable[[onnx.ModelProto], str]
 MISTAKES: dict[str, Mistake] = {
     **{f"epsilon {i}": lambda model, i=i: change_constant(model, "Add", 2 * i) for i in (0, 5, 11)},
-    **{f"weight {i}": lambda model, i=i: change_constant(model, "MatMul", i) for i in (0, 6, 11)},
-    **{f"swapped difference {i}": lambda model, i=i: swap_operands(model, "Sub", i) for i in (0, 4, 10)},
-    **{f"swapped quotient {i}": lambda model, i=i: swap_operands(model, "Div", i) for i in (1, 7)},
-    **{f"another function {i}": lambda model, i=i: change_operator(model, "Sigmoid", i) for i in (0, 3, 11)},
-    **{f"missing root {i}": lambda model, i=i: remove_node(model, "Sqrt", i) for i in (0, 5, 11)},
-    **{f"missing gate {i}": lambda model, i=i: remove_node(model, "Sigmoid", i) for i in (2, 8)},
-    **{f"axis {i}": lambda model, i=i: change_axis(model, "ReduceMean", 2 * i) for i in (0, 9)},
+    "weight": lambda model: change_constant(model, "MatMul", 6),
+    "swapped difference": lambda model: swap_operands(model, "Sub", 4),
+    "swapped quotient": lambda model: swap_operands(model, "Div", 7),
+    "another function": lambda model: change_operator(model, "Sigmoid", 3),
+    **{f"missing root {i}": lambda model, i=i: remove_node(model, "Sqrt", i) for i in (0, 11)},
+    "missing gate": lambda model: remove_node(model, "Sigmoid", 8),
+    "axis": lambda model: change_axis(model, "ReduceMean", 18),
 }
 
 

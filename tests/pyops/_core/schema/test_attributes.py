@@ -17,7 +17,6 @@ from pyops._core.schema.attribute import Attribute, AttributeKind
 
 F32 = NDArray[np.float32]
 INT64 = st.integers(-(2**63), 2**63 - 1)
-FLOAT32 = st.floats(width=32, allow_nan=False)
 
 
 def attribute_of(hint: Any, default: Any = ...) -> Attribute:
@@ -102,11 +101,6 @@ def test_every_int64_goes_through_an_int_attribute(value):
 def test_an_int_beyond_int64_is_an_error(value):
     with pytest.raises(errors.InputError, match="does not fit int64"):
         attribute_of(int).convert(value)
-
-
-@given(FLOAT32)
-def test_every_float32_goes_through_a_float_attribute(value):
-    assert attribute_of(float).convert(value) == value
 
 
 @given(st.floats())
