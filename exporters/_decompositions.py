@@ -6,6 +6,8 @@ the first input that has one: it is exported in float64, and casts its constants
 
 from __future__ import annotations
 
+import itertools
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -66,21 +68,26 @@ def body(
 
 
 @quiet()
-def call_model(
-    decomposition: Decomposition, specs: Sequence[TensorSpec], attributes: Mapping[str, Any], opset: int, plain: bool
+def calls_model(
+    decomposition: Decomposition,
+    calls: Sequence[tuple[Sequence[TensorSpec], Mapping[str, Any]]],
+    opset: int,
+    plain: bool,
 ) -> onnx.ModelProto | None:
-    """Return a model of one call, as `export` or torch's exporter make it; see `pyops._onnx.bodies.call_model`."""
-    declared = zip(decomposition.signature.parameters(len(specs)), specs, strict=True)
-    inputs = [(item.name, item.type, spec) for item, spec in declared]
-    own = _Export(decomposition, inputs, attributes, opset, is_fixed=True)
+    """Return a model of calls, as `export` or torch's exporter make it; see `pyops._onnx.bodies.calls_model`."""
+    exports = []
+    for index, (specs, attributes) in enumerate(calls):
+        declared = zip(decomposition.signature.parameters(len(specs)), specs, strict=True)
+        inputs = [(f"{item.name}_{index}", item.type, spec) for item, spec in declared]
+        exports.append(_Export(decomposition, inputs, attributes, opset, is_fixed=True))
+    prepared = _joined(list(map(_prepared, exports)))
     if not plain:
-        return onnx_ir.serde.serialize_model(_exported(own)[0])
-    call, args, given = _prepared(own)
-    try:
-        with adapted_exporter(Lowering()), torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            program = torch.onnx.export(call, args, dynamo=True, verbose=False, **given)
-    except Exception:  # whatever torch's exporter raises: `export` has more translations
-        return None
+        return onnx_ir.serde.serialize_model(_model(decomposition, prepared))
+    with adapted_exporter(Lowering()), torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        try:
+            program = torch.onnx.export(prepared.call, prepared.args, dynamo=True, verbose=False, **prepared.options)
+        except Exception:  # whatever torch's exporter raises: `export` has more translations
+            return None
     assert program is not None
     return onnx_ir.serde.serialize_model(program.model)
 
@@ -96,6 +103,19 @@ class _Call(torch.nn.Module):
         decomposition, taken, attributes = self._call
         inputs, numbers = replace_leaves(taken, tensors)
         return tuple(call_validated(decomposition, inputs, {**attributes, **numbers}))
+
+
+class _Calls(torch.nn.Module):
+    """Several calls, each of which takes as many of the tensors as `counts` says."""
+
+    def __init__(self, calls: Sequence[torch.nn.Module], counts: Sequence[int]) -> None:
+        super().__init__()
+        self._calls, self._counts = torch.nn.ModuleList(calls), counts
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        rest = iter(tensors)
+        parts = [[*itertools.islice(rest, count)] for count in self._counts]
+        return tuple(out for call, part in zip(self._calls, parts, strict=True) for out in call(*part))
 
 
 @dataclass(frozen=True)
@@ -121,6 +141,27 @@ class _Export:
     is_fixed: bool = False
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """What is exported: a module, its tensors, and how their sizes are exported, with the names of the inputs."""
+
+    call: torch.nn.Module
+    args: tuple[torch.Tensor, ...]
+    axes: tuple[dict[int, Any], ...]
+    names: tuple[str, ...]
+    opset: int
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of an export."""
+        return {
+            "dynamic_shapes": (self.axes,),
+            "opset_version": self.opset,
+            "input_names": [*self.names],
+            "verify": False,
+        }
+
+
 def _exported(export_of: _Export) -> tuple[onnx_ir.Model, Sequence[str]]:
     """Return the model of a call of a decomposition, and the attributes that it takes as inputs.
 
@@ -129,44 +170,57 @@ def _exported(export_of: _Export) -> tuple[onnx_ir.Model, Sequence[str]]:
     DeclarationError
         It cannot be exported, or returns other outputs than declared.
     """
-    decomposition, numbers = export_of.decomposition, export_of.numbers
-    call, args, given = _prepared(export_of)
+    numbers, prepared = export_of.numbers, _prepared(export_of)
+    if not numbers:
+        return _model(export_of.decomposition, prepared), numbers
+    try:  # it may ask whether they are tensors
+        examples = _examples(export_of.inputs, export_of.wide)
+        with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+            plain = call_validated(export_of.decomposition, examples, with_tensors(export_of.attributes))
+            torch.testing.assert_close(prepared.call(*prepared.args), tuple(plain), equal_nan=True)
+        return _model(export_of.decomposition, prepared), numbers
+    except Exception:  # it may need them as Python's
+        return _exported(replace(export_of, numbers=()))
+
+
+def _model(decomposition: Decomposition, prepared: _Prepared) -> onnx_ir.Model:
     try:
         # Warnings about sizes that are specialized concern models of users.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            if numbers:  # it may ask whether they are tensors
-                examples = _examples(export_of.inputs, export_of.wide)
-                plain = call_validated(decomposition, examples, with_tensors(export_of.attributes))
-                torch.testing.assert_close(call(*args), tuple(plain), equal_nan=True)
-            model = export(call, args, **given).model
+            model = export(prepared.call, prepared.args, **prepared.options).model
             if _foreign(model):  # ops of pyops.kernels, which another translation may do without
-                model = export(call, args, **given, kernels=False).model
+                model = export(prepared.call, prepared.args, **prepared.options, kernels=False).model
         if foreign := _foreign(model):
             raise DeclarationError(f"{decomposition.name} needs operators of {foreign.pop()!r}; a body has ONNX's own")
+    except DeclarationError:
+        raise
     except Exception as error:  # whatever torch, a translation or the decomposition raises
-        if numbers:  # it may need them as Python's
-            return _exported(replace(export_of, numbers=()))
-        if isinstance(error, DeclarationError):
-            raise
         raise DeclarationError(f"{decomposition.name} cannot be exported: {type(error).__name__}: {error}") from error
-    for name, value in zip(given["input_names"], model.graph.inputs, strict=True):
+    for name, value in zip(prepared.names, model.graph.inputs, strict=True):
         value.name = name
-    return model, numbers
+    return model
 
 
-def _prepared(export_of: _Export) -> tuple[_Call, tuple[torch.Tensor, ...], dict[str, Any]]:
-    """Return a call as a module, its tensors, and the arguments of an export in which named sizes are dynamic."""
+def _prepared(export_of: _Export) -> _Prepared:
+    """Return what is exported of a call, so that named sizes are dynamic."""
     attributes, numbers = export_of.attributes, export_of.numbers
     present = {name: spec for name, _, spec in export_of.inputs if spec is not None}
-    axes = [*(_axes(spec, export_of.is_fixed) for spec in present.values()), *[{}] * len(numbers)]
     taken = (
         _examples(export_of.inputs, export_of.wide),
         {name: torch.tensor(attributes[name]) for name in numbers},
     )
-    names, shapes = [*present, *numbers], (tuple(axes),)
-    given: Any = {"dynamic_shapes": shapes, "opset_version": export_of.opset, "input_names": names, "verify": False}
+    axes = [*(_axes(spec, export_of.is_fixed) for spec in present.values()), *[{}] * len(numbers)]
     call = _Call(export_of.decomposition, taken, attributes).eval()
-    return call, tuple(tensor_leaves(taken)), given
+    return _Prepared(call, tuple(tensor_leaves(taken)), tuple(axes), (*present, *numbers), export_of.opset)
+
+
+def _joined(parts: Sequence[_Prepared]) -> _Prepared:
+    calls = _Calls([part.call for part in parts], [len(part.args) for part in parts]).eval()
+    args, axes, names = (
+        tuple(item for part in parts for item in given(part))
+        for given in (operator.attrgetter("args"), operator.attrgetter("axes"), operator.attrgetter("names"))
+    )
+    return _Prepared(calls, args, axes, names, parts[0].opset)
 
 
 def _foreign(model: onnx_ir.Model) -> set[str]:

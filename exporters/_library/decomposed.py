@@ -18,7 +18,7 @@ _AT_EXTREMES = ("softmax", "log_softmax", "heaviside", "lerp", "logaddexp", "log
 
 # In training, torch's exporter normalizes by the wrong statistics; outside it, it returns those of the batch, where
 # torch returns none.
-_NORMALIZATION = ("native_batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_functional")
+_NORMALIZATION = ("_native_batch_norm_legit", "_native_batch_norm_legit_functional")
 
 # ONNX Runtime has the nodes for float32 only, or they have constants of float32.
 _OF_FLOAT32 = (

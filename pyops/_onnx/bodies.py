@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 import onnx
@@ -57,13 +57,15 @@ def body(decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, A
     return function
 
 
-def call_model(
-    decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, Any], opset: int, plain: bool = False
+def calls_model(
+    decomposition: Decomposition, calls: Sequence[tuple[Specs, Mapping[str, Any]]], opset: int, plain: bool = False
 ) -> onnx.ModelProto | None:
-    """Return a model of one call of a decomposition, in which the sizes of inputs that are numbers are fixed.
+    """Return a model of calls of a decomposition, in which the sizes of inputs that are numbers are fixed.
 
     Parameters
     ----------
+    calls : sequence of (specs, attributes)
+        Each has inputs and outputs of its own in the model, in this order.
     plain : bool
         As torch's own exporter writes it; None if that fails, or if there is only one way to write it.
 
@@ -73,20 +75,20 @@ def call_model(
         As for `body`.
     """
     if not decomposition.is_onnxscript:
-        found: onnx.ModelProto | None = _torch(decomposition).call_model(
-            decomposition, inputs, attributes, opset, plain
-        )
+        found: onnx.ModelProto | None = _torch(decomposition).calls_model(decomposition, calls, opset, plain)
         return found
     if plain:
         return None
-    function = body(decomposition, inputs, attributes, opset)
-    node = onnx.helper.make_node(function.name, function.input, function.output, domain=function.domain)
-    node.attribute.extend(_attribute_protos(decomposition, attributes))
-    given = [
-        onnx.ValueInfoProto(name=name, type=type) for name, type in zip(function.input, _types(inputs), strict=True)
-    ]
-    graph = onnx.helper.make_graph([node], "call", given, [onnx.ValueInfoProto(name=name) for name in function.output])
-    imports = [*function.opset_import, onnx.helper.make_opsetid(function.domain, 1)]
+    graph, signature = onnx.GraphProto(name="calls"), decomposition.signature
+    for index, (inputs, attributes) in enumerate(calls):
+        function = body(decomposition, inputs, attributes, opset)
+        types = dict(zip((f"{name}_{index}" for name in function.input), _types(inputs), strict=True))
+        outputs = [f"{name}_{index}" for name in function.output]
+        node = graph.node.add(op_type=signature.name, domain=signature.domain, input=types, output=outputs)
+        node.attribute.extend(_attribute_protos(decomposition, attributes))
+        graph.input.extend(onnx.ValueInfoProto(name=name, type=type) for name, type in types.items())
+        graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
+    imports = [*function.opset_import, onnx.helper.make_opsetid(signature.domain, 1)]
     model = onnx.helper.make_model(graph, functions=[function], opset_imports=imports)
     return onnx.inliner.inline_local_functions(model)
 
@@ -146,9 +148,9 @@ def reference(
 
 
 def _torch(decomposition: Decomposition) -> Any:
-    """Return the module with the functions `body` and `reference` for decompositions that are written in torch."""
-    if (module := _exporters()) is not None:
-        return module
+    """Return the module with the functions for decompositions that are written in torch."""
+    for entry in _entry_points():
+        return entry.load()
     raise MissingDependencyError(
         f"{decomposition.name} is written in torch, which the package exporters reads, and it is not installed: "
         'pip install "onnx-pyops[torch]"'
@@ -156,8 +158,9 @@ def _torch(decomposition: Decomposition) -> Any:
 
 
 @functools.cache
-def _exporters() -> Any:
-    return next((entry.load() for entry in entry_points(group="pyops.decompositions")), None)
+def _entry_points() -> EntryPoints:
+    """Return the entry point; reading those of all packages takes longer than what it is read for."""
+    return entry_points(group="pyops.decompositions")
 
 
 def _onnxscript_body(

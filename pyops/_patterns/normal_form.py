@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,12 +46,12 @@ class NormalForm:
     rule : callable
         Gets this object, a node of ONNX's own domain and an output of it, and returns the output's number and term, or
         None where it does not know the node.
-    attributes : mapping of str to float
-        Numbers that stand for attributes whose values are open.
+    attributes : sequence of (str, float)
+        Names of attributes whose values are open, and numbers that stand for them.
     """
 
     def __init__(
-        self, graph: onnx_ir.Graph, types: Types, opset: int, rule: Rule, attributes: Mapping[str, float]
+        self, graph: onnx_ir.Graph, types: Types, opset: int, rule: Rule, attributes: Sequence[tuple[str, float]]
     ) -> None:
         self.types, self.opset, self._rule = types, opset, rule
         self.terms = Terms()
@@ -188,7 +188,7 @@ class NormalForm:
         return self.number(float(array.reshape(())))
 
     def number(self, number: float) -> Scaled:
-        for name, stand_in in self._attributes.items():
+        for name, stand_in in self._attributes:
             for power in _POWERS:
                 ratio = number / stand_in**power
                 times = next((item for item in _OPEN if math.isclose(abs(ratio), item, rel_tol=1e-6)), None)

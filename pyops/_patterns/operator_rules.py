@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,10 +22,10 @@ _ARITHMETIC: dict[str, Callable[[NormalForm, onnx_ir.Node], Scaled | None]] = {}
 
 
 def normal_form(
-    graph: onnx_ir.Graph, types: Types, opset: int, attributes: Mapping[str, float] | None = None
+    graph: onnx_ir.Graph, types: Types, opset: int, attributes: Sequence[tuple[str, float]] = ()
 ) -> NormalForm:
     """Return the terms of the values of a graph; for the parameters, see `NormalForm`."""
-    return NormalForm(graph, types, opset, _read, attributes or {})
+    return NormalForm(graph, types, opset, _read, attributes)
 
 
 def _read(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:

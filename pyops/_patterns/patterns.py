@@ -178,12 +178,10 @@ def _at_sizes(
     specs = [_specs(decomposition.signature, shapes, sizes) for sizes in _SIZES]
     open_ = {name: value for name, value in attributes.items() if value in _STAND_INS}
     moved = {**attributes, **{name: value * 1.37 for name, value in open_.items()}}
-    first = bodies.call_model(decomposition, specs[0], attributes, opset, plain)
-    second = bodies.call_model(decomposition, specs[1], moved, opset, plain)
-    if first is None or second is None:
+    model = bodies.calls_model(decomposition, [(specs[0], attributes), (specs[1], moved)], opset, plain)
+    if model is None:
         return None
-    pattern = _read(decomposition, first, open_, attributes)
-    other = _read(decomposition, second, {name: moved[name] for name in open_}, attributes)
+    pattern, other = _read(decomposition, model, [*open_.items(), *((name, moved[name]) for name in open_)], attributes)
     numbers = [factor.number for factor, _ in _inner(other.root)]
     for owner, index, factor in _factors(pattern.root):
         if not any(math.isclose(factor.number, number, rel_tol=1e-6) for number in numbers):
@@ -208,11 +206,12 @@ def exact_pattern(
     key = decomposition, str(specs), str(attributes), opset, plain
     if key not in _exact:
         try:
-            model = bodies.call_model(decomposition, specs, attributes, _opset(opset), plain)
+            model = bodies.calls_model(decomposition, [(specs, attributes)], _opset(opset), plain)
         except PyopsError as error:
             _exact[key] = str(error)
         else:
-            _exact[key] = "torch's exporter fails" if model is None else _read(decomposition, model, {}, attributes)
+            (found,) = [None] if model is None else _read(decomposition, model, [], attributes)
+            _exact[key] = found or "torch's exporter fails"
     return _exact[key]
 
 
@@ -228,19 +227,30 @@ def output_shape(decomposition: Decomposition, specs: Sequence[TensorSpec], attr
 
 
 def _read(
-    decomposition: Decomposition, model: onnx.ModelProto, open_: Mapping[str, float], attributes: Mapping[str, Any]
-) -> Pattern:
+    decomposition: Decomposition,
+    model: onnx.ModelProto,
+    open_: Sequence[tuple[str, float]],
+    attributes: Mapping[str, Any],
+) -> list[Pattern]:
+    """Return the patterns of the calls in a model, in which numbers stand for the attributes that are open."""
     types = types_of(infer_types(model, {}))
     graph = onnx_ir.serde.deserialize_model(model).graph
     opset = next(entry.version for entry in model.opset_import if not entry.domain)
     form = normal_form(graph, types, opset, open_)
-    names = [str(value.name) for value in graph.inputs]
     for value in graph.inputs:
         form.of(value)
-    dims = [types[name].shape or () for name in names]
-    dtypes = [types[name].dtype for name in names]
-    fixed = {name: value for name, value in attributes.items() if name not in open_}
-    return Pattern(decomposition, form.of(graph.outputs[0]), names, fixed, dims, dtypes)
+    count = len(graph.inputs) // len(graph.outputs)
+    names = [item.name for item in decomposition.signature.parameters(count)]
+    fixed = {name: value for name, value in attributes.items() if name not in dict(open_)}
+    found = []
+    for index, output in enumerate(graph.outputs):
+        inputs = graph.inputs[index * count : (index + 1) * count]
+        known = [types[str(value.name)] for value in inputs]
+        for value, name in zip(inputs, names, strict=True):
+            value.name = name
+        dims, dtypes = [item.shape or () for item in known], [item.dtype for item in known]
+        found.append(Pattern(decomposition, form.of(output), names, fixed, dims, dtypes))
+    return found
 
 
 def _inner(root: Scaled) -> list[Scaled]:
