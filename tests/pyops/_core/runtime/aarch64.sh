@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
 # aarch64.sh DIR [TESTS...]: runs the tests of the native engine, or the given ones, on an emulated AArch64 Linux. DIR is
 # what tests/pyops/_machine/libraries/aarch64.sh has made; this adds the wheels that tests need (200 MB). The kernel (Linux
-# 6.7 or later)
-# is told to run AArch64's programs in a namespace alone, so that nothing outside changes. One test is left out, which
-# measures memory that the emulator uses for each thread.
+# 6.7 or later) is told to run AArch64's programs in a namespace alone, so that nothing outside changes. One test is left
+# out, which measures memory that the emulator uses for each thread.
 set -euo pipefail
 folder=$(realpath "$1")
 shift
@@ -13,10 +12,11 @@ if [ ! -d "$packages/numba" ]; then
   python3 -m pip download --quiet --dest "$folder/tests_wheels" --only-binary :all: --python-version 3.11 \
     --implementation cp --abi cp311 --abi abi3 --abi none --platform manylinux_2_28_aarch64 \
     --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \
-    onnxruntime numpy ml_dtypes numba onnx array-api-compat scipy pytest hypothesis cloudpickle typing_extensions
+    onnxruntime numpy ml_dtypes numba onnx array-api-compat scipy pytest hypothesis cloudpickle typing_extensions pip typer
   for wheel in "$folder"/tests_wheels/*.whl; do python3 -m zipfile -e "$wheel" "$packages"; done
 fi
-export PYTHONDONTWRITEBYTECODE=1 QEMU_LD_PREFIX=$folder/root
+# Scripts of tests run elsewhere, and find the package by this path.
+export PYTHONPATH=$PWD PYTHONDONTWRITEBYTECODE=1 QEMU_LD_PREFIX=$folder/root
 # The beginning of an ELF file for AArch64, and which bits of it are looked at.
 magic='\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xb7\x00'
 mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff'
