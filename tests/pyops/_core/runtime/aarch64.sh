@@ -12,7 +12,8 @@ if [ ! -d "$packages/numba" ]; then
   python3 -m pip download --quiet --dest "$folder/tests_wheels" --only-binary :all: --python-version 3.11 \
     --implementation cp --abi cp311 --abi abi3 --abi none --platform manylinux_2_28_aarch64 \
     --platform manylinux_2_27_aarch64 --platform manylinux2014_aarch64 --platform manylinux_2_17_aarch64 \
-    onnxruntime numpy ml_dtypes numba onnx array-api-compat scipy pytest hypothesis cloudpickle typing_extensions pip typer
+    onnxruntime numpy ml_dtypes numba onnx array-api-compat scipy pytest hypothesis cloudpickle typing_extensions \
+    pip hatchling typer
   for wheel in "$folder"/tests_wheels/*.whl; do python3 -m zipfile -e "$wheel" "$packages"; done
 fi
 # Scripts of tests run elsewhere, and find the package by this path.
