@@ -81,15 +81,19 @@ class NormalForm:
         return self.scaled[value]
 
     def of_broadcast(self, value: onnx_ir.Value | None) -> Scaled:
-        """Return the number and the term of a value that is broadcast: an array of one number is that number."""
+        """Return the number and the term of a value that is broadcast: an array of one number is that number.
+
+        Arrays of 0 or 1 stay arrays: they are the weights of layers that are new.
+        """
         array = self.constant(value)
         if array is None and value is not None and value.is_initializer() and not value.is_graph_input():
             tensor = value.const_value
             array = None if tensor is None or tensor.size > _MOST else tensor.numpy()
-        is_one = (
-            array is not None and array.dtype.name in FLOATS and array.size and bool(np.all(array == array.flat[0]))
-        )
-        return self.number(float(array.flat[0])) if array is not None and is_one else self.of(value)
+        if array is None or array.dtype.name not in FLOATS or not array.size:
+            return self.of(value)
+        number = float(array.flat[0])
+        is_one = bool(np.all(array == array.flat[0])) and number not in (0, 1)
+        return self.number(number) if is_one else self.of(value)
 
     def operands(self, node: onnx_ir.Node) -> list[Scaled]:
         """Return what `of` does for the inputs of an elementwise node; `of_broadcast` for those that are broadcast."""

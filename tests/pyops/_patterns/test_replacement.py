@@ -209,6 +209,12 @@ def test_means_and_constants_in_other_spellings(rms_norm, mean, size):
     pyops.testing.assert_close(outputs(replaced.model, FEED), outputs(proto, FEED))
 
 
+def test_weights_of_a_new_layer_are_weights(rms_norm):
+    ones = f"float[8] w = {{{{{', '.join('1' * 8)}}}}}, "
+    proto = model(NORM.replace(", float[8] w)", ")").replace("<int64[1] last", f"<{ones}int64[1] last"))
+    assert list(pyops.replace(proto, [rms_norm]).model.graph.node[0].input) == ["x", "w"]
+
+
 @pytest.mark.parametrize("twice", ["Div(n_, r)", "Mul(n_, i)", "Mul(n_, r)", "Mul(n_, x)"])
 def test_a_factor_that_occurs_again_counts(rms_norm, twice):
     proto = model(NORM.replace("y = Mul(n_, w)", f"t = {twice}\n    y = Mul(t, w)"))
