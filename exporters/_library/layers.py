@@ -182,7 +182,7 @@ def _dropout(input: Any, p: float, train: bool | None) -> Any:
     return onnx_ops.Mul(input, like(0.0, input)), kept
 
 
-# Of a batch, in torch's decomposition of its normalization.
+# torch's decomposition of batch normalization asks for the number of elements.
 lower("aten::sym_numel")(lambda self: onnx_ops.Size(self))
 
 

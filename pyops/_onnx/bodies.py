@@ -159,7 +159,7 @@ def _torch(decomposition: Decomposition) -> Any:
 
 @functools.cache
 def _entry_points() -> EntryPoints:
-    """Return the entry point; reading those of all packages takes longer than what it is read for."""
+    """Return the entry point, which is read once: reading goes through all installed packages."""
     return entry_points(group="pyops.decompositions")
 
 

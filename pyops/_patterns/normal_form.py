@@ -192,6 +192,7 @@ class NormalForm:
         return self.number(float(array.reshape(())))
 
     def number(self, number: float) -> Scaled:
+        """Return a number, as powers of the attributes that it stands for."""
         for name, stand_in in self._attributes:
             for power in _POWERS:
                 ratio = number / stand_in**power
@@ -215,6 +216,7 @@ class NormalForm:
         return self._opaque(node, value) if found is None else found
 
     def is_float(self, value: onnx_ir.Value) -> bool:
+        """Return whether a value is known to have a floating-point type."""
         found = self.type(value)
         return found is not None and found.dtype.name in FLOATS
 
@@ -248,6 +250,13 @@ class NormalForm:
         return ONE, self.terms.call(name, args, **given)
 
     def product(self, *items: tuple[float, Scaled]) -> Scaled:
+        """Return the product of powers.
+
+        Raises
+        ------
+        OverflowError
+            One is a root of a negative number.
+        """
         if any(factor.number < 0 and power != int(power) for power, (factor, _) in items):
             raise OverflowError("a root of a negative number")
         factor, term = self.terms.product(items)

@@ -211,11 +211,9 @@ def _cast(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled 
     before, after, x = form.type(node.inputs[0]), form.type(value), form.of(node.inputs[0])
     if before is None or after is None:
         return None
-    if (
-        before.dtype == after.dtype
-        or x[1].op == SIZE
-        or (x[1] is form.terms.unit and {before.dtype.name, after.dtype.name} <= FLOATS)
-    ):
+    is_float = after.dtype.name in FLOATS
+    is_number = x[1].op == SIZE or (x[1] is form.terms.unit and before.dtype.name in FLOATS)
+    if before.dtype == after.dtype or (is_number and is_float):
         return x
     origin = form.origin(node.inputs[0])
     if origin is not None and (origin == after.dtype or is_wider(after.dtype, before.dtype)):
@@ -468,7 +466,7 @@ def _attention(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Sc
     scores = scores[0].times(factor), scores[1]
     if inputs[3] is not None:
         mask = form.of(inputs[3])
-        chosen = mask if form.is_float(inputs[3]) else _masked(form, mask, (Factor(0.0), form.terms.unit))
+        chosen = mask if form.is_float(inputs[3]) else _masked(form, mask)
         scores = form.terms.sum([scores, chosen])
     return _dot(form, form.terms.softmax(scores, -1), v)
 
@@ -480,12 +478,14 @@ def _where(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled
     if mask[1].op == "Not":
         mask, x, y = mask[1].args[0], y, x
     if y == (Factor(-math.inf), form.terms.unit) and form.is_float(value):
-        return form.terms.sum([x, _masked(form, mask, (Factor(0.0), form.terms.unit))])
+        return form.terms.sum([x, _masked(form, mask)])
     return ONE, form.terms.call("Where", [mask, x, y])
 
 
-def _masked(form: NormalForm, mask: Scaled, x: Scaled) -> Scaled:
-    return ONE, form.terms.call("Where", [mask, x, (Factor(-math.inf), form.terms.unit)])
+def _masked(form: NormalForm, mask: Scaled) -> Scaled:
+    """Return 0 where a mask is true, and minus infinity elsewhere."""
+    high, low = ((Factor(number), form.terms.unit) for number in (0.0, -math.inf))
+    return ONE, form.terms.call("Where", [mask, high, low])
 
 
 @_rule("RotaryEmbedding")

@@ -194,7 +194,7 @@ class Terms:
         """Return the product of powers.
 
         Those of one term are joined if they are integers of the same sign, or the term is never negative: elsewhere
-        the product of two roots is not defined for the same numbers.
+        the product of two roots is not defined for the same numbers. Sizes cancel.
         """
         given = list(items)
         factor, powers = ONE, dict[Term, float]()
