@@ -7,7 +7,6 @@ the first input that has one: it is exported in float64, and casts its constants
 from __future__ import annotations
 
 import itertools
-import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -80,7 +79,7 @@ def calls_model(
         declared = zip(decomposition.signature.parameters(len(specs)), specs, strict=True)
         inputs = [(f"{item.name}_{index}", item.type, spec) for item, spec in declared]
         exports.append(_Export(decomposition, inputs, attributes, opset, is_fixed=True))
-    prepared = _joined(list(map(_prepared, exports)))
+    prepared = _prepared(*exports)
     if not plain:
         return onnx_ir.serde.serialize_model(_model(decomposition, prepared))
     with adapted_exporter(Lowering()), torch.no_grad(), warnings.catch_warnings(action="ignore"):
@@ -92,30 +91,18 @@ def calls_model(
     return onnx_ir.serde.serialize_model(program.model)
 
 
-class _Call(torch.nn.Module):
-    """A call of a decomposition, as a module that takes the tensors among the inputs, and some of the attributes."""
-
-    def __init__(self, decomposition: Decomposition, taken: Any, attributes: Mapping[str, Any]) -> None:
-        super().__init__()
-        self._call = decomposition, taken, with_tensors(attributes)
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        decomposition, taken, attributes = self._call
-        inputs, numbers = replace_leaves(taken, tensors)
-        return tuple(call_validated(decomposition, inputs, {**attributes, **numbers}))
-
-
 class _Calls(torch.nn.Module):
-    """Several calls, each of which takes as many of the tensors as `counts` says."""
+    """Calls of a decomposition, as a module that takes the tensors among the inputs, and some of the attributes."""
 
-    def __init__(self, calls: Sequence[torch.nn.Module], counts: Sequence[int]) -> None:
+    def __init__(self, decomposition: Decomposition, taken: Any, attributes: Sequence[Mapping[str, Any]]) -> None:
         super().__init__()
-        self._calls, self._counts = torch.nn.ModuleList(calls), counts
+        self._calls = decomposition, taken, [with_tensors(item) for item in attributes]
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        rest = iter(tensors)
-        parts = [[*itertools.islice(rest, count)] for count in self._counts]
-        return tuple(out for call, part in zip(self._calls, parts, strict=True) for out in call(*part))
+        decomposition, taken, attributes = self._calls
+        calls = zip(replace_leaves(taken, tensors), attributes, strict=True)
+        results = (call_validated(decomposition, inputs, {**given, **numbers}) for (inputs, numbers), given in calls)
+        return tuple(itertools.chain.from_iterable(results))
 
 
 @dataclass(frozen=True)
@@ -148,7 +135,7 @@ class _Prepared:
     call: torch.nn.Module
     args: tuple[torch.Tensor, ...]
     axes: tuple[dict[int, Any], ...]
-    names: tuple[str, ...]
+    names: Sequence[str]
     opset: int
 
     @property
@@ -157,7 +144,7 @@ class _Prepared:
         return {
             "dynamic_shapes": (self.axes,),
             "opset_version": self.opset,
-            "input_names": [*self.names],
+            "input_names": self.names,
             "verify": False,
         }
 
@@ -201,26 +188,17 @@ def _model(decomposition: Decomposition, prepared: _Prepared) -> onnx_ir.Model:
     return model
 
 
-def _prepared(export_of: _Export) -> _Prepared:
-    """Return what is exported of a call, so that named sizes are dynamic."""
-    attributes, numbers = export_of.attributes, export_of.numbers
-    present = {name: spec for name, _, spec in export_of.inputs if spec is not None}
-    taken = (
-        _examples(export_of.inputs, export_of.wide),
-        {name: torch.tensor(attributes[name]) for name in numbers},
-    )
-    axes = [*(_axes(spec, export_of.is_fixed) for spec in present.values()), *[{}] * len(numbers)]
-    call = _Call(export_of.decomposition, taken, attributes).eval()
-    return _Prepared(call, tuple(tensor_leaves(taken)), tuple(axes), (*present, *numbers), export_of.opset)
-
-
-def _joined(parts: Sequence[_Prepared]) -> _Prepared:
-    calls = _Calls([part.call for part in parts], [len(part.args) for part in parts]).eval()
-    args, axes, names = (
-        tuple(item for part in parts for item in given(part))
-        for given in (operator.attrgetter("args"), operator.attrgetter("axes"), operator.attrgetter("names"))
-    )
-    return _Prepared(calls, args, axes, names, parts[0].opset)
+def _prepared(*exports: _Export) -> _Prepared:
+    """Return what is exported of calls, so that named sizes are dynamic."""
+    taken, axes, names = [], list[dict[int, Any]](), list[str]()
+    for item in exports:
+        present = {name: spec for name, _, spec in item.inputs if spec is not None}
+        numbers = {name: torch.tensor(item.attributes[name]) for name in item.numbers}
+        taken.append((_examples(item.inputs, item.wide), numbers))
+        axes += [*(_axes(spec, item.is_fixed) for spec in present.values()), *[{}] * len(numbers)]
+        names += [*present, *numbers]
+    calls = _Calls(exports[0].decomposition, taken, [item.attributes for item in exports]).eval()
+    return _Prepared(calls, tuple(tensor_leaves(taken)), tuple(axes), names, exports[0].opset)
 
 
 def _foreign(model: onnx_ir.Model) -> set[str]:
