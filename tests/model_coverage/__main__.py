@@ -1,33 +1,11 @@
 """The command line, ``python -m tests.model_coverage``."""
 
-from __future__ import annotations
-
-import sys
-from typing import Any
-
-from pyops.errors import MissingDependencyError, PyopsError
+from tests.helpers.commands import run
 
 
 def main() -> None:
     """Parse the command line and run the command; exit with a one-line message on an error."""
-    try:
-        _app()()
-    except (PyopsError, OSError) as error:  # OSError: a file cannot be written
-        sys.exit(f"error: {error}")
-
-
-def _app() -> Any:
-    try:
-        import typer
-
-        from tests.model_coverage.command import models
-    except ImportError as error:
-        raise MissingDependencyError(
-            f'the command needs {error.name}, which is not installed: pip install "onnx-pyops[coverage]"'
-        ) from error
-    app = typer.Typer(pretty_exceptions_enable=False)
-    app.command()(models)
-    return app
+    run("tests.model_coverage.command.models", "coverage")
 
 
 if __name__ == "__main__":
