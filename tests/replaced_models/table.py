@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 
 from tests.helpers.markdown import as_cell, as_table
@@ -9,14 +10,11 @@ from tests.operator_coverage.results import versions
 from tests.replaced_models.attempt import Exporter, Result
 from tests.replaced_models.ops import LAYERS
 
-_INTRODUCTION = """# Where layers are found
-
-`python -m tests.replaced_models` created small transformers with random weights, counted the layers that their modules
+_TITLE = "# Where layers are found"
+_INTRODUCTION = """`python -m tests.replaced_models` created small transformers with random weights, counted the layers that their modules
 call, exported the models, searched them with [`pyops.replace`](replacing.md), and wrote this page, with {versions}. A
 cell is the number of layers that were found, of how many that the model has. Numbers are compared in what
-`exporters.export` makes. "fixed" after an opset: the sizes are those of the example.
-
-"""
+`exporters.export` makes. "fixed" after an opset: the sizes are those of the example."""
 
 Results = Mapping[tuple[str, Exporter, int], Result]
 
@@ -33,7 +31,8 @@ def line(result: Result) -> str:
 def as_markdown(results: Results, failed: Mapping[str, str]) -> str:
     """Return a page: a row for each export, and the reasons of what was not found."""
     used = ", ".join(f"{name} {version}" for name, version in versions().items() if name != "python")
-    parts = [_INTRODUCTION.format(versions=used), as_table([["exporter", *LAYERS], *_summary(results)])]
+    introduction = textwrap.fill(_INTRODUCTION.format(versions=used), 120, break_on_hyphens=False)
+    parts = [f"{_TITLE}\n\n{introduction}\n\n", as_table([["exporter", *LAYERS], *_summary(results)])]
     for name in dict.fromkeys(key[0] for key in results):
         own = {(exporter, opset): result for (of, exporter, opset), result in results.items() if of == name}
         rows = [[exporter, _opset(opset, result), *_cells(result)] for (exporter, opset), result in own.items()]
