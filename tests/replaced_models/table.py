@@ -11,7 +11,8 @@ from tests.replaced_models.attempt import Exporter, Result
 from tests.replaced_models.ops import LAYERS
 
 _TITLE = "# Where layers are found"
-_INTRODUCTION = """`python -m tests.replaced_models` created small transformers with random weights, counted the layers that their modules
+_INTRODUCTION = """\
+`python -m tests.replaced_models` created small transformers with random weights, counted the layers that their modules
 call, exported the models, searched them with [`pyops.replace`](replacing.md), and wrote this page, with {versions}. A
 cell is the number of layers that were found, of how many that the model has. Numbers are compared in what
 `exporters.export` makes. "fixed" after an opset: the sizes are those of the example."""
