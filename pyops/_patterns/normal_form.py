@@ -80,10 +80,10 @@ class NormalForm:
             self._name(value, self._leaf(value) if constant is None else self._constant(constant, value))
         return self.scaled[value]
 
-    def of_broadcast(self, value: onnx_ir.Value | None) -> Scaled:
+    def of_broadcast(self, value: onnx_ir.Value | None, neutral: float) -> Scaled:
         """Return the number and the term of a value that is broadcast: an array of one number is that number.
 
-        Arrays of 0 or 1 stay arrays: they are the weights of layers that are new.
+        An array of the number that changes nothing stays an array: it is the weight of a layer that is new.
         """
         array = self.constant(value)
         if array is None and value is not None and value.is_initializer() and not value.is_graph_input():
@@ -92,14 +92,14 @@ class NormalForm:
         if array is None or array.dtype.name not in FLOATS or not array.size:
             return self.of(value)
         number = float(array.flat[0])
-        is_one = bool(np.all(array == array.flat[0])) and number not in (0, 1)
-        return self.number(number) if is_one else self.of(value)
+        is_number = number != neutral and bool(np.all(array == number))
+        return self.number(number) if is_number else self.of(value)
 
-    def operands(self, node: onnx_ir.Node) -> list[Scaled]:
+    def operands(self, node: onnx_ir.Node, neutral: float) -> list[Scaled]:
         """Return what `of` does for the inputs of an elementwise node; `of_broadcast` for those that are broadcast."""
         shape = self.shape(node.outputs[0])
         whole = set() if shape is None or None in shape else {item for item in node.inputs if self.shape(item) == shape}
-        return [(self.of_broadcast if whole - {item} else self.of)(item) for item in node.inputs]
+        return [self.of_broadcast(item, neutral) if whole - {item} else self.of(item) for item in node.inputs]
 
     def type(self, value: onnx_ir.Value | None) -> ValueType | None:
         """Return the type of a value, None if it is not known."""

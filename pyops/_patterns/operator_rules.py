@@ -44,13 +44,13 @@ def _rule(*names: str) -> Callable[[Any], Any]:
 
 @_arithmetic("Mul")
 def _mul(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = form.operands(node)
+    a, b = form.operands(node, 1)
     return form.product((1, a), (1, b))
 
 
 @_arithmetic("Div")
 def _div(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = form.operands(node)
+    a, b = form.operands(node, 1)
     return form.product((1, a), (-1, b))
 
 
@@ -61,12 +61,12 @@ def _neg(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
 
 @_arithmetic("Add", "Sum")
 def _add(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    return form.terms.sum(form.operands(node))
+    return form.terms.sum(form.operands(node, 0))
 
 
 @_arithmetic("Sub")
 def _sub(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    a, b = form.operands(node)
+    a, b = form.operands(node, 0)
     return form.terms.sum([a, _negative(b)])
 
 
@@ -82,7 +82,7 @@ def _sqrt(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
 
 @_arithmetic("Pow")
 def _pow(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
-    x, (power, term) = form.operands(node)
+    x, (power, term) = form.operands(node, 1)
     if term is not form.terms.unit or power.attributes or not power.number:
         return None
     return form.product((power.number, x))
@@ -177,9 +177,9 @@ def _normalization(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
     epsilon, _ = form.number(attribute(node, "epsilon", 1e-5))
     square = form.terms.call_reduced("ReduceMean", form.product((2, x)), axes)
     root = form.product((-0.5, form.terms.sum([square, (epsilon, form.terms.unit)])))
-    found = form.product((1, x), (1, root), (1, form.of_broadcast(node.inputs[1])))
+    found = form.product((1, x), (1, root), (1, form.of_broadcast(node.inputs[1], 1)))
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return found if bias is None else form.terms.sum([found, form.of_broadcast(bias)])
+    return found if bias is None else form.terms.sum([found, form.of_broadcast(bias, 0)])
 
 
 @_rule("Relu", "Clip")

@@ -203,6 +203,7 @@ class Scene:
             "GeGLU": self.gated,
             "ScaledSoftplus": lambda: [self.seen()],
             "MaskedSoftmax": lambda: [self.seen(), self.mask(self.shape)],
+            "ChosenSoftmax": lambda: [self.seen(), self.seen()],
             "Attention": self.attended,
         }[name]()
         attributes = {key: self.rng.choice(self._values(key)) for key in COMPUTATIONS[name].attributes}

@@ -469,6 +469,18 @@ def _attention(graph: Graph, node: Node, values: list[Value]) -> Kinds:
     return [((*q.shape[:3], v.shape[3]), _one_dtype(values))]
 
 
+def _compared(graph: Graph, node: Node, values: list[Value]) -> Kinds:
+    _one_dtype(values)
+    return [(broadcast(*(value.shape for value in values)), BOOL)]
+
+
+def _chosen(graph: Graph, node: Node, values: list[Value]) -> Kinds:
+    mask, *others = values
+    if mask.dtype != BOOL:
+        raise UnfitError(values)
+    return [(broadcast(*(value.shape for value in values)), _one_dtype(others))]
+
+
 _OPERATORS = {
     _same: """
         Abs Atan Cos Dropout Elu Erf Exp Gelu HardSigmoid Hardmax Identity Log LogSoftmax Neg Reciprocal Relu
@@ -488,7 +500,9 @@ RULES: dict[str, Rule] = {
     "Expand": _expand,
     "Gather": _gather,
     "Gemm": _gemm,
+    "Greater": _compared,
     "MatMul": _matmul,
+    "Not": _same,
     "Pow": _pow,
     "Reshape": _reshape,
     "Shape": _shape,
@@ -497,4 +511,5 @@ RULES: dict[str, Rule] = {
     "Squeeze": _squeeze,
     "Transpose": _transpose,
     "Unsqueeze": _unsqueeze,
+    "Where": _chosen,
 }

@@ -392,14 +392,14 @@ class Speller(Graph):
                 "exp(z) / sum(exp(z))": lambda: over_sum(self.add("Exp", z)),
                 "Exp(LogSoftmax)": lambda: self.add("Exp", self.add("LogSoftmax", z, **self._last(z))),
                 "exp(z - ReduceLogSumExp)": lambda: self.add("Exp", self.minus(z, self.reduce("ReduceLogSumExp", z))),
-                "Softmax of the Transpose": lambda: self._transposed_softmax(z),
+                "Softmax of the Transpose": lambda: self.transposed_softmax(z),
             }
         )
 
     def _last(self, z: Value) -> dict[str, int]:
         return {} if self.likely(0.2) else {"axis": self.axis(z)}
 
-    def _transposed_softmax(self, z: Value) -> Value:
+    def transposed_softmax(self, z: Value) -> Value:
         axis = self.rng.randrange(z.rank)
         perm = list(range(z.rank))
         perm[axis], perm[-1] = perm[-1], perm[axis]
@@ -708,6 +708,23 @@ def masked_softmax(s: Speller, x: Value, m: Value) -> Value:
     return s.softmax(s.plus(x, m))
 
 
+def chosen_softmax(s: Speller, x: Value, m: Value) -> Value:
+    mask, low = s.add("Greater", m, s.scalar(0.0, m)), s.scalar(-math.inf, x)
+    masked = s.choose(
+        {
+            "Where(mask, x, -inf)": lambda: s.add("Where", mask, x, low),
+            "Where(not mask, -inf, x)": lambda: s.add("Where", s.add("Not", mask), low, x),
+            "x + Where(mask, 0, -inf)": lambda: s.plus(x, s.add("Where", mask, s.scalar(0.0, x), low)),
+        }
+    )
+    return s.choose(
+        {
+            "Softmax": lambda: s.add("Softmax", masked, axis=-1),
+            "of the transposed": lambda: s.transposed_softmax(masked),
+        }
+    )
+
+
 def attention(s: Speller, q: Value, k: Value, v: Value, m: Value, scale: float) -> Value:
     perm = [*range(k.rank - 2), k.rank - 1, k.rank - 2]
     batch = "ab"[: k.rank - 2]
@@ -725,6 +742,10 @@ def attention(s: Speller, q: Value, k: Value, v: Value, m: Value, scale: float) 
         scores = s.add("MatMul", flat(q), s.add("Transpose", flat(k), perm=[0, 2, 1]))
         return s.add("Reshape", scores, s.integers(*q.shape[:-1], k.shape[-2]))
 
+    def turned_flat(value: Value) -> Value:
+        sizes = s.integers(*value.shape[:-2], value.shape[-1], value.shape[-2])
+        return s.add("Reshape", s.add("Transpose", flat(value), perm=[0, 2, 1]), sizes)
+
     def dot(q: Value, k: Value) -> Value:
         return s.choose(
             {
@@ -733,6 +754,7 @@ def attention(s: Speller, q: Value, k: Value, v: Value, m: Value, scale: float) 
                 "Einsum": lambda: s.add("Einsum", q, k, equation=f"{batch}nd,{batch}sd->{batch}ns"),
                 "Gemm": q.rank == 2 and (lambda: s.add("Gemm", q, k, transB=1)),
                 "batches in one": q.rank == 4 and is_static and (lambda: in_one_batch(q, k)),
+                "k turned in one batch": q.rank == 4 and is_static and (lambda: s.add("MatMul", q, turned_flat(k))),
             }
         )
 
@@ -781,6 +803,10 @@ def _softmax(z: np.ndarray) -> np.ndarray:
     return exponents / exponents.sum(-1, keepdims=True)
 
 
+def _chosen_softmax(x: np.ndarray, m: np.ndarray) -> np.ndarray:
+    return _softmax(np.where(m > 0, x, -np.inf))
+
+
 def _gelu_tanh(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
@@ -818,6 +844,7 @@ COMPUTATIONS = {
     "GeGLU": Computation(geglu_tanh, ("g", "u"), (), lambda g, u: _gelu_tanh(g) * u),
     "ScaledSoftplus": Computation(scaled_softplus, ("x",), ("beta",), lambda x, beta: np.logaddexp(0, beta * x) / beta),
     "MaskedSoftmax": Computation(masked_softmax, ("x", "m"), (), lambda x, m: _softmax(x + m)),
+    "ChosenSoftmax": Computation(chosen_softmax, ("x", "m"), (), _chosen_softmax),
     "Attention": Computation(
         attention,
         ("q", "k", "v", "m"),
