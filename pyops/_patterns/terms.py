@@ -219,7 +219,10 @@ class Terms:
 
     def sum(self, items: Iterable[Scaled]) -> Scaled:
         """Return the sum of scaled terms; those of one term are joined."""
-        given = [(factor, term) for factor, term in items]
+        every = [(factor, term) for factor, term in items]
+        given = [item for item in every if item != (Factor(0.0), self.unit)] or every[:1]
+        if len(given) == 1:
+            return given[0]
         whole = self._sum(given)
         if any(term.op == SUM for _, term in given) and whole[1].op == SUM:
             # As a sum of sums it may have a common factor.
