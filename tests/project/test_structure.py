@@ -171,6 +171,13 @@ def test_no_two_files_have_one_name() -> None:
     assert {name for name, count in found.items() if count > 1} == SAME_THING
 
 
+def test_no_two_files_of_tests_have_one_name_unless_they_are_in_packages() -> None:
+    """Pytest imports a file that is in no package by its name alone."""
+    files = [path for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists()]
+    found = Counter(path.name for path in files if path.name not in ("conftest.py", "__main__.py"))
+    assert not {name for name, count in found.items() if count > 1}
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_tests_are_in_the_folders_of_what_they_test(package: str) -> None:
     def folders(root: Path) -> set[str]:

@@ -1,6 +1,6 @@
 """The command line, ``python -m tests.replaced_models``."""
 
-from tests.helpers.commands import run
+from tests.helpers.page_commands import run
 
 
 def main() -> None:
