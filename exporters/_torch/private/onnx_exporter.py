@@ -238,6 +238,8 @@ class Exporter:
             if node.target is torch.ops.aten.clamp.default and any(isinstance(bound, float) for bound in node.args):
                 # torch's exporter converts bounds of one type only.
                 node.args = tuple(float(bound) if isinstance(bound, int) else bound for bound in node.args)
+            elif _packet(node.target) is torch.ops.aten.isin:
+                _convert_compared(node)
         with torch.no_grad():
             prepared: torch.export.ExportedProgram = self._prepare(captured, registry=registry)
         return prepared
@@ -249,6 +251,42 @@ class Exporter:
     def own_translation(self, node: torch.fx.Node) -> Callable[..., Any] | None:
         """Return torch's own function that translates a call, or None."""
         return self._dispatch(node, self._own)[0]  # type: ignore[no-any-return] # torch's own
+
+
+def _convert_compared(call: torch.fx.Node) -> None:
+    """Convert a number or a tensor without dimensions that `isin` compares to the type in which torch compares it.
+
+    torch's decomposition gives it a dimension, after which its type counts as much as that of the others. From ten
+    others on, torch sorts it among them and its type counts too; a number among others whose number is dynamic is left.
+    """
+
+    def value_of(item: Any) -> Any:
+        return getattr(item, "meta", {}).get("val", item)
+
+    def added(function: OpOverload, *arguments: Any) -> torch.fx.Node:
+        with call.graph.inserting_before(call):
+            node = call.graph.call_function(function, arguments)
+        node.meta = {**call.meta, "val": function(*map(value_of, arguments))}
+        return node
+
+    aten = torch.ops.aten
+    arguments = (*call.args, *call.kwargs.values())[:2]
+    wanted = torch.result_type(*map(value_of, arguments))
+    others = value_of(arguments[1])
+    count = others.numel() if isinstance(others, torch.Tensor) else 1
+    known = isinstance(count, int)
+    if known and count >= 10:
+        return
+    for index, argument in enumerate(arguments):
+        value = value_of(argument)
+        if isinstance(value, (int, float)) and known:
+            call.update_arg(index, torch.tensor(value).to(wanted).item())
+        elif isinstance(argument, torch.fx.Node) and isinstance(value, torch.Tensor) and value.dtype != wanted:
+            converted = added(aten.to.dtype, argument, wanted)
+            if not known and not value.ndim:
+                few = added(aten.lt.Scalar, added(aten.sum.default, added(aten.ones_like.default, arguments[1])), 10)
+                converted = added(aten.where.self, few, converted, argument)
+            call.replace_input_with(argument, converted)
 
 
 @contextmanager

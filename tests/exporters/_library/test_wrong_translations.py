@@ -819,6 +819,27 @@ def test_a_mask_of_bytes_selects(model, capture):
     assert exporters.verify(module, (mask.flip(0) * 2, ramp(3) + 1), program).ok
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_element_is_among_others_in_the_type_in_which_torch_compares_them(model, dynamic):
+    def function(element, few, many):
+        of_tensors = [torch.isin(element, few), torch.isin(few, element), torch.isin(element, many)]
+        return [*of_tensors, torch.isin(few, 300), torch.isin(many, element), torch.isin(element, few.double())]
+
+    element, few = torch.tensor(300), torch.tensor([44, 1, 2], dtype=torch.int8)  # 300 as int8 is 44
+    many = torch.arange(40, 60, dtype=torch.int8)
+    shapes = (None, {0: "few"}, {0: "many"}) if dynamic else None
+    program = exporters.export(model(function), (element, few, many), dynamic_shapes=shapes, verbose=False)
+    assert exporters.verify(model(function), (element, few, many), program).ok
+    if dynamic:
+        assert exporters.verify(model(function), (element, many, few), program).ok
+
+
+def test_a_number_is_among_others_in_the_type_in_which_torch_compares_them(model):
+    few = torch.tensor([44, 1, 2], dtype=torch.int8)
+    module = model(lambda x: [torch.isin(300, x), torch.isin(44, x), torch.isin(0.1, x.half() * 0 + 0.1)])
+    assert exporters.verify(module, (few,), exporters.export(module, (few,), verbose=False)).ok
+
+
 def test_sizes_that_torch_takes_for_equal_and_that_differ_are_refused(model):
     module = model(lambda x: torch.sub(x[-(x.shape[0] - 1) :], x, alpha=-2))
     arguments = {"dynamic_shapes": ({0: torch.export.Dim.DYNAMIC},), "verbose": False}
