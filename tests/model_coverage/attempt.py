@@ -109,9 +109,22 @@ def _exported(model: torch.nn.Module, exporter: Exporter, samples: list[Inputs],
             return replace(result, difference=wrong, kind=kind, reason=reason)
         reports.append(report)
         result = replace(result, status=reproduced, difference=_difference(reports))
+        if reproduced is Status.FIXED and exporter is Exporter.OURS:
+            result = replace(result, counterparts=_counterparts(model, program, sample))
         if reproduced is Status.FIXED and (reason := _wrong_at_other_values(model, program, sample)):
             return replace(result, status=Status.FAILED, kind=reasons.Kind.VALUES, reason=reason)
     return result
+
+
+def _counterparts(model: torch.nn.Module, program: Any, sample: Inputs) -> str:
+    """Return how many of the model's values torch has too, or the node that is called wrong, although none is."""
+    given, named = _split(sample)
+    try:
+        location = verify(model, given, program, kwargs=named, locate=True).location
+    except Exception as error:  # a run of a part of the model may raise anything
+        return reasons.one_line(error)
+    assert location is not None
+    return str(location.first) if location.first else f"{len(location.values) / max(1, location.steps):.0%}"
 
 
 def _wrong_at_other_values(model: torch.nn.Module, program: Any, sample: Inputs) -> str | None:

@@ -50,6 +50,7 @@ class Result:
     custom_nodes: dict[str, int] = field(default_factory=dict)  # count per operator that ONNX Runtime does not have
     decisions: int = 0  # values that the capture fixed
     seconds: float = 0.0  # of processor time, for the export
+    counterparts: str = ""  # how many of the model's values torch has too
 
 
 class Results:

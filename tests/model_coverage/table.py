@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -28,6 +29,9 @@ it in ONNX Runtime, compared it with torch, and wrote this page, with {versions}
   [fixed as in the example](export.md#models-whose-python-code-depends-on-values).
 - **custom nodes**: how many nodes ONNX Runtime does not have: those of `pyops` are [kernels](kernel_library.md) that
   run without torch, those of `aten` and other namespaces are [nodes that call torch](fallback.md).
+- **counterparts**: how many of the model's values [`exporters.verify(..., locate=True)`](debugging.md#a-wrong-number)
+  compares with torch's, for the example; a text is an error of it, such as a node that it names although none is wrong.
+  The median is {median}.
 - **seconds**: the processor time of the export, by torch and by `exporters.export`.
 
 """
@@ -43,12 +47,24 @@ def as_markdown(known: Mapping[str, Model], results: Results) -> str:
     rtol, atol = next(pair for dtype, pair in TOLERANCES.items() if str(dtype) == "torch.float32")
     found = versions()
     used = ", ".join(f"{name} {found[name]}" for name in ("torch", "onnxruntime", "onnxscript"))
-    intro = _INTRODUCTION.format(versions=used, arguments=_arguments(), rtol=rtol, atol=atol)
+    intro = _INTRODUCTION.format(
+        versions=used, median=_median(known, results), arguments=_arguments(), rtol=rtol, atol=atol
+    )
     parts = [intro + as_table(_summary_rows(known, results))]
     for family in _families(known):
         rows = list(_rows(family, known, results))
         if rows:
-            header = ["model", "package", "torch", "pyops", "difference", "decisions", "custom nodes", "seconds"]
+            header = [
+                "model",
+                "package",
+                "torch",
+                "pyops",
+                "difference",
+                "decisions",
+                "custom nodes",
+                "counterparts",
+                "seconds",
+            ]
             parts += [f"## {family}\n", as_table([header, *rows]), *_reasons(family, known, results)]
     missing = [
         [name, known[name].package, as_cell(of[Exporter.OURS].reason)]
@@ -116,7 +132,14 @@ def _rows(family: str, known: Mapping[str, Model], results: Results) -> Iterable
         difference = "" if ours.difference is None else f"{ours.difference:.1g}"
         seconds = " / ".join(f"{one.seconds:.0f}" if one and one.seconds else "-" for one in (theirs, ours))
         decisions = str(ours.decisions or "")
-        yield [item.name, item.package, _shown(theirs), _shown(ours), difference, decisions, nodes, seconds]
+        outcome = [_shown(theirs), _shown(ours), difference, decisions, nodes, as_cell(ours.counterparts), seconds]
+        yield [item.name, item.package, *outcome]
+
+
+def _median(known: Mapping[str, Model], results: Results) -> str:
+    shown = [ours.counterparts for family in _families(known) for *_, ours in _measured(family, known, results)]
+    parts = [float(item.removesuffix("%")) for item in shown if item.endswith("%")]
+    return f"{statistics.median(parts):.0f}%" if parts else "not measured yet"
 
 
 def _shown(result: Result | None) -> str:

@@ -23,12 +23,12 @@ def test_results_are_resumed_and_shown(tmp_path):
     known = {model.name: model}
     results = Results.resume(tmp_path / "models.json")
     results.add(model, Exporter.TORCH, Result(Status.FAILED, "crash", "it | ended"))
-    results.add(
-        model, Exporter.OURS, Result(Status.DYNAMIC, difference=1e-6, decisions=3, custom_nodes={"pyops::Eigh": 2})
-    )
+    ours = Result(Status.DYNAMIC, difference=1e-6, decisions=3, custom_nodes={"pyops::Eigh": 2}, counterparts="93%")
+    results.add(model, Exporter.OURS, ours)
     again = Results.resume(tmp_path / "models.json")
     page = as_markdown(known, again)
-    assert "| BertModel | transformers | no | yes | 1e-06 | 3 | 2 pyops |" in page
+    assert "| BertModel | transformers | no | yes | 1e-06 | 3 | 2 pyops | 93% |" in page
+    assert "The median is 93%" in page
     assert "it \\| ended" in page
     data = json.loads((tmp_path / "models.json").read_text())
     (tmp_path / "models.json").write_text(json.dumps({**data, "versions": {}}))
