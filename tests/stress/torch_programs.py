@@ -368,6 +368,17 @@ class Program:
             values[step.name] = step.apply(values)
         return values
 
+    def failing(self) -> str | None:
+        """Return the first name that torch cannot compute; calls that write may change what later ones can do."""
+        for sample in self.samples:
+            values = {name: value.clone() for name, value in sample.items()}
+            for step in self.steps:
+                try:
+                    values[step.name] = step.apply(values)
+                except Exception:  # torch raises errors of many kinds
+                    return step.name
+        return None
+
     def session(self) -> Any:
         names = dict(NAMES)
         linecache.cache[FILE] = (len(str(self)), None, str(self).splitlines(keepends=True), FILE)
@@ -810,7 +821,9 @@ class Findings:
         self.counts += Counter({"calls left out": len(lost)})
         steps = [step for step in program.steps if step.name not in lost]
         results = [name for name in program.results if name not in lost] or [item.name for item in steps[-1:]]
-        return replace(program, steps=steps, results=results)
+        left = replace(program, steps=steps, results=results)
+        failing = left.failing()
+        return left if failing is None else self.without(left, {failing})
 
 
 def main() -> None:
