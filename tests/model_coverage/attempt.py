@@ -120,7 +120,7 @@ def _counterparts(model: torch.nn.Module, program: Any, sample: Inputs) -> str:
     """Return how many of the model's values torch has too, or the node that is called wrong, although none is."""
     given, named = _split(sample)
     try:
-        location = verify(model, given, program, kwargs=named, locate=True).location
+        location = verify(model, given, program, kwargs=named, tolerances=TOLERANCES, locate=True).location
     except Exception as error:  # a run of a part of the model may raise anything
         return reasons.one_line(error)
     assert location is not None

@@ -787,6 +787,7 @@ class Findings:
         """Check a program; a call that is refused is left out of it, and of the ones that follow."""
         program = Generator(seed).program()
         self.counts += Counter(programs=1, calls=len(program.steps))
+        program = self.without(program, set())
         refused = {step.name for step in program.steps if step.kind(program.known[0]) in self.refused}
         program = self.without(program, refused)
         while program.steps:
