@@ -539,6 +539,8 @@ def problem(step: Step, values: Tensors, found: torch.Tensor) -> str | None:
         exact = wanted
     scale = [size(x, None if ADDING.search(step.text) else wanted.shape) for x in (wanted, *operands)]
     scale = scale if ADDING.search(step.text) or CANCELLING.search(step.text) else []
+    if "cross" in step.text:  # a difference of products
+        scale = [*scale, *(size(x) ** 2 for x in operands)]
     if EXPONENTIALS_LESS_ONE.search(step.text):
         scale = [*scale, torch.ones(())]
     if wanted.dtype in (torch.float64, torch.complex128) and STEEP.search(step.text):
