@@ -66,6 +66,12 @@ def test_the_files_it_links_to_exist(page):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_the_files_of_common_changes_exist():
+    _, _, section = (ROOT / "docs/architecture.md").read_text().partition("## Common changes")
+    named = re.findall(r"`([\w.*]+(?:/[\w.*]*)+)`", section.partition("\n## ")[0])
+    assert [name for name in named if not list(ROOT.glob(name))] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_tests_it_names_exist(page):
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page.read_text())

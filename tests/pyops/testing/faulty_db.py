@@ -1,4 +1,4 @@
-"""Twenty faults planted in twenty small ops, each with the name of the check that finds it.
+"""Faults planted in small ops, each with the name of the check that finds it.
 
 Each op is a mistake that somebody made, in as few lines as show it.
 """
