@@ -114,7 +114,7 @@ class _Export:
     numbers : sequence of str
         The attributes that are inputs of the model.
     wide : TypeParameter or None
-        The one that is float64.
+        The type parameter that is exported as float64.
     is_fixed : bool
         Whether the sizes that are numbers stay as they are; others may.
     """
@@ -130,7 +130,7 @@ class _Export:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What is exported: a module, its tensors, and how their sizes are exported, with the names of the inputs."""
+    """A module to export, its tensors and how their sizes are exported, and the names of the inputs."""
 
     call: torch.nn.Module
     args: tuple[torch.Tensor, ...]
@@ -178,7 +178,10 @@ def _model(decomposition: Decomposition, prepared: _Prepared) -> onnx_ir.Model:
             if _foreign(model):  # ops of pyops.kernels, which another translation may do without
                 model = export(prepared.call, prepared.args, **prepared.options, kernels=False).model
         if foreign := _foreign(model):
-            raise DeclarationError(f"{decomposition.name} needs operators of {foreign.pop()!r}; a body has ONNX's own")
+            raise DeclarationError(
+                f"{decomposition.name} needs operators of {foreign.pop()!r}, and a body has ONNX's own alone; write "
+                "it with other functions"
+            )
     except DeclarationError:
         raise
     except Exception as error:  # whatever torch, a translation or the decomposition raises

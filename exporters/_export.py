@@ -108,13 +108,13 @@ def export(
     capture : str
         What to do with Python code that depends on values, which ``torch.export`` cannot capture. ``"export"``: raise
         an error that names the line. ``"trace"``: record what the model does for the example arguments; branches,
-        loop counts and sizes are fixed to those of the example. ``"auto"``: fix as little as possible. The first of
-        these that succeeds is used: ``torch.export``, the same with values that follow from parameters and buffers
-        fixed, ``torch.export.draft_export`` (not with `guards`), a trace. ``program.decisions`` lists what was
-        fixed, and a warning names it.
+        loop counts and sizes are specialized to the example. ``"auto"``: specialize as little as possible. The first
+        of these that succeeds is used: ``torch.export``, the same specialized to the values of parameters and buffers,
+        ``torch.export.draft_export`` (not with `guards`), a trace. ``program.decisions`` lists what was specialized,
+        and a warning names it.
     guards : bool
-        Let standard nodes of the exported model raise an error, in every runtime, if a fixed value that depends on the
-        inputs would differ; ``program.decisions`` tells which ones are guarded.
+        Let standard nodes of the exported model raise an error, in every runtime, if a specialized value that depends
+        on the inputs would differ; ``program.decisions`` tells which ones are guarded.
     fill_missing : bool
         Whether the model will run with ``pyops.InferenceSession(model, fill_missing=True)``: ``fallback="verify"`` and
         ``verify=True`` then run it in this way. Operators for which ONNX Runtime has no kernel need not fall back.

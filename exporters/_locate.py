@@ -28,11 +28,11 @@ def locatable(program: Any) -> Program:
     """Return a program; raise ExportError if it has no graph with whose values those of the model can be compared."""
     if not isinstance(program, Program):
         raise ExportError(
-            "locate=True needs what exporters.export returned, which knows the torch program; pass it as program, or "
-            "leave it out and the model is exported"
+            "locate=True needs what exporters.export returned, which knows the torch program; pass that as program, or "
+            "leave program out, and the model is exported"
         )
     if program.exported_program is None:
-        raise ExportError("locate=True cannot locate anything in a model that was exported with dynamo=False")
+        raise ExportError("locate=True finds nothing in a model exported with dynamo=False; export it without that")
     return program
 
 
@@ -57,7 +57,7 @@ def locate_difference(
     make_session : callable
         Returns a session of a model, which does not optimize.
     tolerances : mapping
-        As for `exporters.verify`. Without them, a value may also differ by ten times what torch itself rounds there.
+        As for `exporters.verify`. Without them, a value may also differ by ten times torch's own rounding error there.
     """
     exported = program.exported_program
     assert exported is not None
@@ -84,7 +84,7 @@ def _with_line(first: WrongNode, program: torch.export.ExportedProgram, parts: M
 
 
 def _parts(values: ModelValues) -> dict[str, str]:
-    """Return the outputs of nodes with several, to what they are called among the results of a torch call."""
+    """Return, for outputs of nodes with several, their names among the results of a torch call."""
     found: dict[str, str] = {}
     for node in values.nodes:
         if len(node.output) > 1:

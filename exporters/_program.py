@@ -24,7 +24,7 @@ class Program(torch.onnx.ONNXProgram):
     fallbacks : tuple of Fallback
         One entry per torch operator that falls back; empty without ``fallback=``.
     decisions : tuple of CaptureDecision
-        What the capture fixed: conditions, numbers, sizes and values. With ``capture="export"``, only sizes that
+        What the capture specialized: conditions, numbers, sizes and values. With ``capture="export"``, only sizes that
         should be dynamic, and conditions on them.
     captured : torch.export.ExportedProgram or None
         The calls of the model's code, before torch decomposes them; None with ``dynamo=False``.
@@ -102,7 +102,7 @@ class Program(torch.onnx.ONNXProgram):
         Raises
         ------
         ExportError
-            The number of tensors is not that of the model's inputs, or an argument that the export fixed as a
+            The number of tensors is not that of the model's inputs, or an argument that the export made a
             constant has another value.
         BaseException
             Any exception of a kernel, unchanged.

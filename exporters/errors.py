@@ -34,7 +34,7 @@ class NoTranslationError(ExportError):
 
 
 class CaptureWarning(UserWarning):
-    """An exported model may differ from the torch model: its capture fixed values, or it draws random numbers.
+    """An exported model may differ from the torch model: its capture specialized values, or it draws random numbers.
 
     Examples
     --------

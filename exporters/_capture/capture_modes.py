@@ -39,7 +39,7 @@ class Captured:
     Attributes
     ----------
     decisions : tuple of CaptureDecision
-        What the capture fixed.
+        The values that the capture specialized.
     conditions : tuple of SizeCondition
         The conditions on sizes that held.
     has_replaced_calls : bool
@@ -64,8 +64,8 @@ def check_capture(capture: Any, model: Model, dynamo: bool = True, guards: bool 
         raise ExportError(f'capture is {capture!r}; expected "export", "trace" or "auto"')
     if guards and capture == "export":
         raise ExportError(
-            'guards=True guards values that a trace fixes, and capture="export" makes no trace; pass capture="auto" or '
-            'capture="trace"'
+            'guards=True guards values that a trace specializes, and capture="export" makes no trace; pass '
+            'capture="auto" or capture="trace"'
         )
     if capture == "export":
         return
@@ -88,7 +88,7 @@ class Way:
     Attributes
     ----------
     fixes_values : bool
-        Whether it may fix values that the model's Python code reads.
+        Whether it may specialize values that the model's Python code reads.
     is_silent : bool
         Whether what torch prints and warns of is dropped, since another way follows.
     """
@@ -115,7 +115,7 @@ def ways(example: Example, capture: Capture, replacing: bool) -> list[Way]:
         return [Way(way) for way in exact]
     found = [Way(_traced, fixes_values=True)]
     if capture == "auto":
-        # The conditions that a draft export fixes are on sizes and numbers, not on tensors that a guard could read.
+        # A draft export specializes conditions on sizes and numbers, not on tensors that a guard could read.
         more = [_with_known_state] if example.guard else [_with_known_state, _drafted]
         fixing = [Way(way, fixes_values=True, is_silent=True) for way in more]
         found = [*(Way(way, is_silent=True) for way in exact), *fixing, *found]
@@ -143,7 +143,7 @@ def captured(way: Way, example: Example, compared: bool) -> Captured:
             stack.enter_context(quiet())
             stack.enter_context(warnings.catch_warnings())
             warnings.simplefilter("ignore")
-        # Otherwise opt_einsum, where it is installed, makes ints of the sizes, which fixes them.
+        # Otherwise opt_einsum, where it is installed, makes ints of the sizes, which specializes them.
         stack.enter_context(torch.backends.opt_einsum.flags(enabled=False))
         try:
             with torch.no_grad():

@@ -30,7 +30,7 @@ MOST_PARAMETERS = 100_000_000
 """The number of parameters above which a captured program is not compared with its model."""
 
 ROUNDINGS = 10
-"""How many times what torch itself rounds a value may differ."""
+"""How many times torch's own rounding error a value may differ."""
 
 _EQUAL_SIZES = re.compile(r"Runtime assertion failed for expression Eq\((?=.*\bu\d).*\b[su]\d.*, .*\b[su]\d")
 _WIDE = dict.fromkeys((torch.float16, torch.bfloat16, torch.float32), torch.float64) | {
@@ -123,7 +123,7 @@ def _is_large(program: torch.export.ExportedProgram) -> bool:
 class ProgramRun(Interpreter):
     """A run of a captured program without torch's assertions about sizes; models lack them, and some are too tight.
 
-    Only those stay that a size that depends on data equals another one: torch takes it for equal where it may be 1.
+    Assertions that a size that depends on data equals another one stay: torch takes it for equal where it may be 1.
     """
 
     def run_node(self, n: Node) -> Any:
@@ -175,7 +175,7 @@ def run_program(
 def results(
     run: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], parameters: bool = False
 ) -> list[Array]:
-    """Return what a model or a function computes, as arrays; undo what that changes, of parameters on demand."""
+    """Return what a model or a function computes, as arrays; undo what that changes, in parameters only on demand."""
     given = tensor_leaves((args, dict(kwargs)))
     copies = [item.detach().clone().requires_grad_(item.requires_grad) for item in given]
     positional, keywords = replace_leaves((args, dict(kwargs)), copies)

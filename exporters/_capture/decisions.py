@@ -1,6 +1,6 @@
-"""What a capture fixed: branches, numbers, sizes and values that Python code read, each with its line.
+"""What a capture specialized: branches, numbers, sizes and values that Python code read, each with its line.
 
-They are found in `trace`, `modes` (those of a draft export), `questions` and `sizes`.
+They are found in `trace`, `capture_modes` (those of a draft export), `data_dependent` and `sizes`.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def decision(
 
 
 def warn_of_decisions(decisions: Sequence[CaptureDecision]) -> None:
-    """Warn of what a capture fixed: one line per decision, equal ones only once, and only the first few of many."""
+    """Warn of what a capture specialized: one line per decision, equal ones once, and only the first few of many."""
     counts = Counter(map(repr, decisions))
     lines = [f"  {text}" + (f" ({count} times)" if count > 1 else "") for text, count in counts.items()]
     if len(lines) > _SHOWN:

@@ -14,14 +14,14 @@ from .graph_calls import ENTRIES, NOWHERE, TRACE, Place, format_place, innermost
 
 _LONGEST, _MOST_PLACES = 300, 5
 
-_AUTO = 'capture="auto" fixes such values to those of the example arguments, and lists them in program.decisions'
+_AUTO = 'capture="auto" specializes such values to the example arguments, and lists them in program.decisions'
 _REGISTER = (
     "register the class as a pytree: torch.export.register_dataclass(cls), or "
     "torch.utils._pytree.register_pytree_node(cls, flatten, unflatten)"
 )
 _SIZES = (
-    "the model's code fixes that size: leave the dimension out of dynamic_shapes, or write torch.export.Dim.AUTO for "
-    "it, which is dynamic where the model allows it"
+    "the model's code specializes that size: leave the dimension out of dynamic_shapes, or write torch.export.Dim.AUTO "
+    "for it, which is dynamic where the model allows it"
 )
 # The fix, by a part of the message, or of the path of a file that the exception passed through.
 _HINTS = {
@@ -54,7 +54,7 @@ _BY_GRADIENTS = (
 
 
 class UnfaithfulError(CaptureError):
-    """A captured program does not compute what the model does, or ONNX cannot express it; another capture may do."""
+    """A captured program does not compute what the model does, or ONNX cannot express it; another capture may."""
 
 
 def lost(node: Node) -> CaptureError:
@@ -67,7 +67,7 @@ def lost(node: Node) -> CaptureError:
 
 
 def check_answers(unanswered: Iterable[tuple[BaseException, Place]]) -> None:
-    """Raise CaptureError if the model's code has caught an exception that it gets in a capture only.
+    """Raise CaptureError if the model's code has caught an exception that only a capture raises.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def check_answers(unanswered: Iterable[tuple[BaseException, Place]]) -> None:
         if innermost([(frame.f_code.co_filename, frame.f_lineno)])[0]:
             raise UnfaithfulError(
                 f"the model's code catches the exception with which torch.export says that it does not know a value, "
-                f"and would go on otherwise in a run: {format_place(place)}\n  {_AUTO}"
+                f"so a run would take another branch: {format_place(place)}\n  {_AUTO}"
             )
 
 

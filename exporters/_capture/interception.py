@@ -1,4 +1,4 @@
-"""Replacement of calls on which ``torch.export`` fails or fixes sizes as constants.
+"""Replacement of calls on which ``torch.export`` fails or specializes sizes.
 
 It fails on a call whose result, or its shape, depends on the data, and on an operator without a fake. Such a call is
 replaced by equivalent calls, or by a call of a stand-in: an operator with the same schema, whose fake is defined here.

@@ -32,7 +32,7 @@ def to_onnx_inputs(model: Any, *args: Any, **kwargs: Any) -> dict[str, np.ndarra
         The exported model.
     *args, **kwargs
         Arguments of the torch model. Nested tuples, lists and dicts are flattened. None is omitted, and so are
-        arguments that the export fixed as constants, which must have the same values. Complex tensors become
+        arguments that the export made constants, which must have the same values. Complex tensors become
         pairs along a new last dimension. A keyword goes to the input of its name; if there is none, keywords go
         in the order in which the model was exported with them.
 
@@ -89,7 +89,7 @@ def to_onnx_outputs(result: Any) -> list[np.ndarray[Any, Any]]:
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument of a model: its name, and its value in JSON if the export fixed it as a constant.
+    """An argument of a model: its name, and its value in JSON if the export made it a constant.
 
     The value is ``""`` if the model does not use it or JSON cannot represent it, and None for an input of the model.
     """

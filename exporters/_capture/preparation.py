@@ -58,10 +58,10 @@ def _check_arguments(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapp
     if any(isinstance(leaf, np.ndarray) for leaf in flatten((args, dict(kwargs)))):
         raise CaptureError("the example arguments contain a NumPy array; pass torch.from_numpy(array)")
     if isinstance(model, torch.jit.ScriptModule):
-        raise CaptureError("no capture takes a whole ScriptModule; pass the module it was made of, or dynamo=False")
+        raise CaptureError("a whole ScriptModule cannot be captured; pass the module it was made of, or dynamo=False")
     quantized = [vars(item) for item in model.modules() if type(item).__module__.startswith("torch.ao.nn.quantized")]
     if any(isinstance(value, torch.ScriptObject) for attributes in quantized for value in attributes.values()):
-        raise CaptureError("no capture takes quantized modules; export the float model, and quantize the exported one")
+        raise CaptureError("quantized modules cannot be captured; export the float model, and quantize the export")
     signature = inspect.signature(model.forward)
     try:
         signature.bind(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The sizes that an export asks to be dynamic: whether the arguments have them, and which ones a capture fixed."""
+"""The sizes that an export asks to be dynamic: whether the arguments have them, and which a capture specialized."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def recorded_conditions() -> Iterator[dict[SizeCondition, None]]:
         if _asking_place():
             raise CaptureError(
                 "torch.export takes a dynamic size of 0 or 1 in the example for one of 2 or more, and the model's code "
-                "asks for it: pass an example of another size, or leave the dimension out of dynamic_shapes"
+                "depends on it: pass an example of another size, or leave the dimension out of dynamic_shapes"
             )
 
     with asked_sizes(ask, contradict):
@@ -114,7 +114,7 @@ def fixed_sizes(
     kwargs: Mapping[str, Any],
     shapes: Any,
 ) -> list[str]:
-    """Return ``"x.shape[0] == 3"`` for each size that was to be dynamic, and that the captured program fixes.
+    """Return ``"x.shape[0] == 3"`` for each size that was to be dynamic, and that the captured program specializes.
 
     ONNX Runtime rejects any other size.
 
@@ -130,7 +130,7 @@ def fixed_sizes(
     return fixed + [
         f"{path} == {size}"
         for path, size, asked in _asked_sizes(program, model, args, kwargs, shapes)
-        # A draft export leaves the sizes that it fixes symbolic.
+        # A draft export leaves the sizes that it specializes symbolic.
         if asked not in (None, torch.export.Dim.STATIC) and not isinstance(asked, int) and size.isdigit()
     ]
 

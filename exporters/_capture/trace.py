@@ -1,7 +1,7 @@
 """A capture of what a model computes for its example arguments, with the branches, loop counts and sizes of these.
 
 The model runs on real tensors while torch records the operators. The questions that Python code asks of tensors
-(`questions`) are recorded too, and become decisions. The graph without them is then captured by ``torch.export``.
+(`data_dependent`) are recorded too, and become decisions. The graph without them is then captured by ``torch.export``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def trace(
     Returns
     -------
     tuple
-        The program, whose sizes are those of the arguments, and what the trace fixed.
+        The program, whose sizes are those of the arguments, and what the trace specialized.
 
     Raises
     ------

@@ -66,8 +66,8 @@ def finish(
 ) -> None:
     """Finish a model, in place.
 
-    Record its arguments and the sizes that a captured program fixes; add the functions and the opset imports that its
-    nodes need; optimize it; guard integer divisions.
+    Record its arguments and the sizes that a captured program specializes; add the functions and the opset imports that
+    its nodes need; optimize it; guard integer divisions.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def finish(
 
 
 def _fix_sizes(model: onnx_ir.Model, program: torch.export.ExportedProgram) -> None:
-    """Write the sizes that the program fixes into the model's inputs, so that ONNX Runtime rejects others."""
+    """Write the sizes that the program specializes into the model's inputs, so that ONNX Runtime rejects others."""
     constants = constant_sizes(program)
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     tensors = [values[name] for name in program.graph_signature.user_inputs if isinstance(name, str) and name in values]

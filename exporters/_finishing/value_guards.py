@@ -1,4 +1,4 @@
-"""Guards in exported models: standard nodes that raise an error if a value that the capture fixed differs in a run."""
+"""Guards in exported models: standard nodes that raise an error if a specialized value differs in a run."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _(x: torch.Tensor, asked: torch.Tensor, kind: str, expected: str, line: str)
 def guard() -> OpOverload:
     """Return the torch operator by which a captured graph guards a value.
 
-    It takes the tensor that it returns, the tensor that Python code asked for, the kind of the decision, the value that
-    the export fixed in JSON, and the line of the code.
+    It takes the tensor that it returns, the tensor that Python code asked for, the kind of the decision, the
+    specialized value in JSON, and the line of the code.
     """
     found = called_overload(torch.ops.pyops_guard.guard)
     assert found is not None

@@ -209,7 +209,7 @@ def _product_of_groups(input: Any, weight: Any, offs: Any) -> Any:
     """Emit a product for each group of rows of `input`, which end at `offs`; rows after the last become zeros."""
     count = weight.shape[0]
     if not isinstance(count, int):
-        raise ExportError("the number of groups is known only when the model runs; fix the first size of the weights")
+        raise ExportError("the number of groups (the first size of the weights) must not be dynamic")
     ends = onnx_ops.Cast(offs, to=onnx_ir.DataType.INT64)
     rows = onnx_ops.Shape(input, start=0, end=1)
     sizes = onnx_ops.Sub(onnx_ops.Concat(ends, rows, axis=0), onnx_ops.Concat(constant([0]), ends, axis=0))

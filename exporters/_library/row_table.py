@@ -1,4 +1,4 @@
-"""The table of the torch operators that `pyops.kernels` supports."""
+"""The table of the torch operators that the library translates, or lets torch decompose."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Row(Correction):
 
 @dataclass(frozen=True)
 class Decomposition(Correction):
-    """That torch decomposes an operator: whatever its type, or in a program that computes `only` this type by it."""
+    """A correction by torch's decomposition, for every type or in programs in which the operator computes `only`."""
 
     only: torch.dtype | None
 
@@ -113,7 +113,7 @@ def _wrong(replaces: bool | str) -> tuple[bool, str | None]:
 
 
 def decompose(torch_op: str, *, only: torch.dtype | None = None, replaces: bool | str = True) -> None:
-    """Let torch decompose ``"ns::name"``, in a program in which it computes `only` this type; otherwise as `lower`."""
+    """Let torch decompose ``"ns::name"``, if given `only` where it computes that type; for `replaces`, see `lower`."""
     decompositions[torch_op] = Decomposition(*_wrong(replaces), only)
 
 

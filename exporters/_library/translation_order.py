@@ -36,7 +36,7 @@ from .operands import Pairs
 from .row_table import Row, complex_rows, decompositions, pending, rows
 
 for _module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-    importlib.import_module(f"{__package__}.{_module.name}")  # rows enter the table
+    importlib.import_module(f"{__package__}.{_module.name}")  # registers its rows
 
 
 @dataclass(frozen=True)

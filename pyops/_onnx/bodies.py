@@ -40,7 +40,7 @@ def body(decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, A
     Raises
     ------
     DeclarationError
-        The decomposition cannot be a function of ONNX, or not one of the op's types, or at this opset version.
+        The decomposition cannot be exported as a function, with the op's types, or at this opset version.
     MissingDependencyError
         It is written in torch, and torch or onnxscript is not installed.
     """
@@ -67,7 +67,7 @@ def calls_model(
     calls : sequence of (specs, attributes)
         Each has inputs and outputs of its own in the model, in this order.
     plain : bool
-        As torch's own exporter writes it; None if that fails, or if there is only one way to write it.
+        Write it as torch's own exporter does; return None if that fails, or if there is only one way to write it.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def infer_shapes(decomposition: Decomposition, *inputs: TensorSpec | None, **att
     ------
     ShapeInferenceError
         onnx does not know the rank of an output.
-    Exception
+    DeclarationError, MissingDependencyError
         As for `body`.
     """
     function = body(decomposition, inputs, attributes, onnx.defs.onnx_opset_version())
@@ -118,7 +118,10 @@ def infer_shapes(decomposition: Decomposition, *inputs: TensorSpec | None, **att
     inferred = onnx.shape_inference.infer_function_output_types(function, _types(inputs), protos)
     found = [item.tensor_type for item in inferred]
     if not all(item.HasField("shape") for item in found):
-        raise ShapeInferenceError(f"{decomposition.name} does not tell the rank of an output: register a function")
+        raise ShapeInferenceError(
+            f"onnx infers no rank of an output from {decomposition.name}; register a shape function with "
+            "register_shape_inference"
+        )
     specs = tuple(spec_of(item) for item in found)
     return specs if signature.returns_tuple else specs[0]
 
@@ -133,7 +136,7 @@ def reference(
     arrays : sequence
         One per input, None if absent.
     precise : bool
-        Compute in float64 what has a floating-point type.
+        Compute floating-point types in float64.
 
     Raises
     ------
@@ -152,21 +155,21 @@ def _torch(decomposition: Decomposition) -> Any:
     for entry in _entry_points():
         return entry.load()
     raise MissingDependencyError(
-        f"{decomposition.name} is written in torch, which the package exporters reads, and it is not installed: "
+        f"{decomposition.name} is written in torch, and the package exporters, which runs it, is not installed: "
         'pip install "onnx-pyops[torch]"'
     )
 
 
 @functools.cache
 def _entry_points() -> EntryPoints:
-    """Return the entry point, which is read once: reading goes through all installed packages."""
+    """Return the entry points, read once, because reading goes through all installed packages."""
     return entry_points(group="pyops.decompositions")
 
 
 def _onnxscript_body(
     decomposition: Decomposition, inputs: Specs, attributes: Mapping[str, Any], opset: int
 ) -> onnx.FunctionProto:
-    """Return the function itself, with as many inputs as the call, and none of those that are absent."""
+    """Return the function itself, with as many inputs as the call; absent ones are left out of its nodes."""
     function: onnx.FunctionProto = decomposition.function.to_function_proto()
     entry = next(entry for entry in function.opset_import if not entry.domain)
     written, entry.version = entry.version, opset

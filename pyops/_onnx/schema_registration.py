@@ -28,7 +28,7 @@ def register_schemas() -> ExitStack:
     Each op becomes an ``onnx.defs.OpSchema`` with its type constraints, attributes, defaults and shape function. Ops
     that are declared later are registered too, and a redeclared op replaces its schema. Schemas that others registered
     are kept: an op of the same domain, name and version is skipped with a warning. Ops in a domain of ONNX itself, or
-    of a type that the installed onnx lacks, are skipped without one.
+    of a type that the installed onnx lacks, are skipped without a warning.
 
     Returns
     -------

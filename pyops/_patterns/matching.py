@@ -1,4 +1,4 @@
-"""Whether a value of a model computes what a pattern does: with which inputs and attributes, or what differs first."""
+"""Matching of a value of a model with a pattern: its inputs and attributes, or what differs first."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .terms import LEAF, ONE, PRODUCT, SUM, Factor, Scaled, Term
 from .value_types import FLOATS, same_shape
 
 ANY = "*"
-"""The attribute in factors of a pattern that depend on sizes, and match any number."""
+"""Stands in factors of a pattern that depend on sizes, and matches any number."""
 
 _STEPS = 20_000
 _TOLERANCE = 1e-6  # of constants, relative
@@ -63,7 +63,7 @@ class Difference:
     Attributes
     ----------
     count, total : int
-        How many operators and constants of the pattern agree, of how many.
+        How many operators and constants of the pattern agree, and how many it has.
     reason : str
         What differs.
     """
@@ -92,7 +92,7 @@ class Matcher:
     dims : mapping, optional
         What the dimensions of the pattern are in the model: targets of Reshape and Expand are then compared, too.
     removed : collection of onnx_ir.Node, optional
-        The nodes that go for other places: their values are no inputs.
+        The nodes that other places replace: their values cannot be inputs.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Matcher:
         return self._best
 
     def _fail(self, state: State, reason: Callable[[], str]) -> None:
-        """Keep the reason if nothing came nearer; most do not, and a term takes time to describe."""
+        """Store the reason if more agrees than before; it is a function because describing a term takes time."""
         if state.agreeing > self._best.count:
             self._best = Difference(state.agreeing, self.total, reason())
 
@@ -412,7 +412,7 @@ class Matcher:
         ratio: float | None,
         number: float,
     ) -> Found:
-        """Go on after the first of the parts of a sum, which is this number times as large in the model."""
+        """Match the other parts of a sum, whose first one is this number times as large in the model."""
         factor = parts[0][0]
         if ratio is None:
             own = self._value(factor, state)
@@ -447,12 +447,12 @@ def _forms(term: Term) -> list[Scaled]:
 
 
 def _order(item: tuple[Term, float]) -> tuple[bool, int]:
-    """Sort what says most first, and inputs last."""
+    """Return a key that sorts the largest terms first, and inputs last."""
     return item[0].op == LEAF, -item[0].size()
 
 
 def _without(left: Mapping[Term, float], powers: Mapping[Term, float], power: float) -> dict[Term, float] | None:
-    """Return what is left of a product without the power of another one; None if it is no part of it."""
+    """Return what is left of a product without the power of another one; None if that is no part of it."""
     rest = dict(left)
     for term, own in powers.items():
         wanted, found = own * power, rest.get(term, 0.0)

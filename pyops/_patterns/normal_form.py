@@ -16,9 +16,9 @@ from .._support.element_types import DType
 from .terms import ONE, Factor, Scaled, Terms
 from .value_types import FLOATS, Dim, Types, ValueType, is_size, is_wider
 
-_SMALL = 64  # elements of a constant that is read
-_MOST = 2**16  # of one that may be an array of one number
-_OPEN = (0.25, 0.5, 1.0, 2.0, 4.0)  # by how much a number may be a multiple of an attribute
+_SMALL = 64  # elements of a constant whose values are read
+_MOST = 2**16  # elements of a constant that is tested for being one number throughout
+_OPEN = (0.25, 0.5, 1.0, 2.0, 4.0)  # how many times an attribute a number may be
 _POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 _REWRITTEN = {"Concat", "Expand", "LogSoftmax", "Reshape", "Slice", "Softmax", "Transpose"} | {
     *("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum")
@@ -83,7 +83,7 @@ class NormalForm:
     def of_broadcast(self, value: onnx_ir.Value | None, neutral: float) -> Scaled:
         """Return the number and the term of a value that is broadcast: an array of one number is that number.
 
-        An array of the number that changes nothing stays an array: it is the weight of a layer that is new.
+        An array of the neutral number stays an array: it is taken for the weight of an untrained layer.
         """
         array = self.constant(value)
         if array is None and value is not None and value.is_initializer() and not value.is_graph_input():
@@ -96,7 +96,7 @@ class NormalForm:
         return self.number(number) if is_number else self.of(value)
 
     def operands(self, node: onnx_ir.Node, neutral: float) -> list[Scaled]:
-        """Return what `of` does for the inputs of an elementwise node; `of_broadcast` for those that are broadcast."""
+        """Return `of` each input of an elementwise node, or `of_broadcast` where it is broadcast."""
         shape = self.shape(node.outputs[0])
         whole = set() if shape is None or None in shape else {item for item in node.inputs if self.shape(item) == shape}
         return [self.of_broadcast(item, neutral) if whole - {item} else self.of(item) for item in node.inputs]
@@ -143,7 +143,7 @@ class NormalForm:
         return self._evaluate(node, value.index() or 0, arrays)
 
     def _gathered_size(self, node: onnx_ir.Node) -> np.ndarray[Any, Any] | None:
-        """Return sizes that are known, of a shape in which others may not be."""
+        """Return sizes that a node gathers from a shape, if these are known; others may be unknown."""
         source, index = node.inputs[0], self.constant(node.inputs[1])
         shape = None if source is None else source.producer()
         is_whole = shape is not None and shape.op_type == "Shape" and not shape.attributes
@@ -223,7 +223,7 @@ class NormalForm:
     def origin(self, value: onnx_ir.Value | None) -> DType | None:
         """Return the floating-point type that a value had before it was cast to a wider one.
 
-        What is computed in the wider type from such values counts as of their type.
+        What is computed in the wider type from such values counts as being of the narrower one.
         """
         found = self.type(value)
         if value is None or found is None or found.dtype.name not in FLOATS:

@@ -1,6 +1,6 @@
-"""The operators, each in one spelling: what a node computes, as a term of those of its inputs.
+"""The rules of the normal form: what a node of each operator computes, as a term of the terms of its inputs.
 
-A rule returns None where it does not know a node, which then stays a call of the operator as it is written.
+A rule returns None for a node that it does not know; that node stays a call of its operator, as written.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def _normalization(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
 
 @_rule("Relu", "Clip")
 def _clip(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Return what is clipped at 0 from below as a maximum."""
+    """Return a value that is clipped at 0 from below as a maximum."""
     low, high = ([*node.inputs, None, None][1:3]) if node.op_type == "Clip" else (None, None)
     bound = form.constant(low)
     if node.op_type == "Clip" and (high is not None or bound is None or bound.item()):
@@ -207,7 +207,7 @@ def _dropout(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scal
 
 @_rule("Cast", "CastLike")
 def _cast(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Leave out a cast that changes nothing: to the same or a wider type, and back from that."""
+    """Leave out a cast that changes nothing: to the same type, to a wider one, or back from that."""
     before, after, x = form.type(node.inputs[0]), form.type(value), form.of(node.inputs[0])
     if before is None or after is None:
         return None
@@ -253,7 +253,7 @@ def _size(form: NormalForm, dim: Dim) -> Scaled | None:
 
 
 def _kept(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value, reduced: Scaled, axes: Sequence[int]) -> Scaled:
-    """Return a reduction, which keeps its axes, without them if the node does not."""
+    """Return a reduction, whose term keeps the reduced axes, without these if the node drops them."""
     shape = form.shape(node.inputs[0])
     if attribute(node, "keepdims", 1) or shape is None:
         return reduced
@@ -307,7 +307,7 @@ def _swapped(items: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _unique(shape: Sequence[Dim] | None) -> object:
-    """Return what tells a shape with unknown sizes from others."""
+    """Return an object that tells a shape with unknown sizes from all others."""
     return object() if shape is None or None in shape else None
 
 
@@ -473,7 +473,7 @@ def _attention(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Sc
 
 @_rule("Where")
 def _where(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled | None:
-    """Return numbers that a mask replaces by minus infinity as a sum, as a mask of numbers is added."""
+    """Return values that a mask replaces by minus infinity as their sum with a mask of numbers."""
     mask, x, y = map(form.of, node.inputs)
     if mask[1].op == "Not":
         mask, x, y = mask[1].args[0], y, x

@@ -45,13 +45,13 @@ class Pattern:
     Attributes
     ----------
     decomposition : Decomposition
-        Where it comes from.
+        The decomposition that it comes from.
     root : (Factor, Term)
-        What it computes; its leaves are named as the inputs of `names`.
+        What it computes; its leaves have the names in `names`.
     names : sequence of str
         The inputs, in the op's order.
     attributes : mapping
-        The values of the attributes for which it was made, of all but those that it leaves open.
+        The values of the attributes for which it was made, without those that it leaves open.
     dims : sequence of sequences
         The sizes of the inputs: ints, or names.
     dtypes : sequence of numpy.dtype
@@ -67,7 +67,7 @@ class Pattern:
 
     @property
     def is_sized(self) -> bool:
-        """Return whether the sizes of inputs decide about numbers or shapes in it."""
+        """Return whether numbers or shapes in it depend on the sizes of inputs."""
         inner = _inner(self.root)
         return any(
             term.op in _SHAPED or (ANY, 1.0) in factor.attributes or term.attributes.get("array", term) is None
@@ -100,7 +100,7 @@ def patterns_of(op: Op[..., Any], opset: int, plain: bool) -> tuple[list[Pattern
 
 
 def _opset(opset: int) -> int:
-    """Return the opset version of the patterns for a model's."""
+    """Return the opset version of the patterns for a model of an opset version."""
     return _OPSETS[opset >= _OPSETS[1]]
 
 
@@ -129,7 +129,7 @@ def _patterns(decomposition: Decomposition, opset: int, plain: bool) -> tuple[li
 
 
 def _choices(signature: Signature) -> Iterator[dict[str, Any]]:
-    """Yield attributes: numbers that stand for those of floating point, and the values that the others can have."""
+    """Yield attributes: stand-ins for floats, and the values that the others can have."""
     floats = [item for item in signature.attributes if item.kind is AttributeKind.FLOAT and not item.is_list]
     stand_ins = dict(zip((item.name for item in floats), _STAND_INS, strict=False))
     others = [item for item in signature.attributes if item.name not in stand_ins]
@@ -139,12 +139,12 @@ def _choices(signature: Signature) -> Iterator[dict[str, Any]]:
 
 
 def _example(decomposition: Decomposition, rank: str, attributes: Mapping[str, Any]) -> Sequence[str]:
-    """Return axes of inputs with which a decomposition can be called, the first of which has these.
+    """Return the axes of inputs with which a decomposition can be called; `rank` has those of the first input.
 
     Raises
     ------
     InputError
-        It takes none of those that are tried.
+        The decomposition rejects all that are tried.
     """
     inputs, problem = decomposition.signature.inputs, ""
     others = dict.fromkeys([rank, rank[-1:], rank[-2:], rank[:-2] + "ss", "ss", ""])
@@ -161,11 +161,11 @@ def _example(decomposition: Decomposition, rank: str, attributes: Mapping[str, A
             problem = problem or f"{type(error).__name__}: {error}"
             continue
         return shapes
-    raise InputError(f"{decomposition.name} takes no inputs of the sizes that are tried: {problem}")
+    raise InputError(f"{decomposition.name} rejects inputs of all shapes that were tried: {problem}")
 
 
 def _specs(signature: Signature, shapes: Sequence[str], sizes: Mapping[str, int]) -> list[TensorSpec]:
-    """Return specs of the inputs; those of a type parameter are float32 if they can be."""
+    """Return specs of the inputs, of float32 where that is declared."""
     single = np.dtype(np.float32)
     dtypes = [single if single in item.type.dtypes else item.type.dtypes[0] for item in signature.inputs]
     return [TensorSpec([sizes[axis] for axis in shape], d) for shape, d in zip(shapes, dtypes, strict=True)]
@@ -216,7 +216,7 @@ def exact_pattern(
 
 
 def output_shape(decomposition: Decomposition, specs: Sequence[TensorSpec], attributes: Mapping[str, Any]) -> Any:
-    """Return what a decomposition returns for inputs of ones, and the numbers that stood for the names of sizes."""
+    """Return the shape of a decomposition's result, and the numbers that stood for named sizes."""
     sizes: dict[Any, int] = {}
     arrays = []
     for spec in specs:

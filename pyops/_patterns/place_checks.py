@@ -25,7 +25,7 @@ Arrays = Sequence[np.ndarray[Any, Any]]
 def differences(
     model: Model, feed: Mapping[str, Any], candidates: Sequence[Candidate]
 ) -> Iterator[tuple[Candidate, float | str]]:
-    """Yield the largest difference of each place, relative to its largest value, or in which way it is too large."""
+    """Yield the largest difference of each place, relative to its largest value, or why it is refused."""
     values = ModelValues(model, feed, _session)
     for begin in track(range(0, len(candidates), _AT_ONCE), "comparing places"):
         part = candidates[begin : begin + _AT_ONCE]
@@ -80,7 +80,7 @@ def _difference(values: ModelValues, known: Mapping[str, Any], candidate: Candid
             return f"for {which} the op returns {computed.dtype}{[*computed.shape]}, the nodes {there}"
         found, allowed = _compared(nodes, computed, own, exact)
         if not found <= allowed:
-            return f"for {which} the op differs by up to {found:.3g}, of which {allowed:.3g} is rounding"
+            return f"for {which} the op differs by up to {found:.3g} (allowed is {allowed:.3g})"
         size = np.abs(nodes[np.isfinite(nodes)].astype(np.float64)).max(initial=0) if nodes.dtype.kind == "f" else 0
         largest = max(largest, found / size if size else 0.0)
     return largest
@@ -91,7 +91,7 @@ def _drawn(
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield inputs of the same sizes: random numbers of several scales, zeros, and integers in another order.
 
-    Values that the nodes may read in place of an input are with them.
+    Multiples of an input, which the nodes may read in its place, are among them.
     """
     for scale in _SCALES:
         feed = {}
@@ -106,9 +106,9 @@ def _drawn(
 
 
 def _compared(nodes: Any, computed: Any, own: Any, exact: Any) -> tuple[float, float]:
-    """Return the largest difference, and how large rounding may be, where the decomposition itself is finite.
+    """Return the largest difference, and the allowed one, where the decomposition itself is finite.
 
-    Rounding is ten times that of the decomposition in the types of the call.
+    Allowed is ten times the rounding error of the decomposition in the types of the call.
     """
     if "float" not in nodes.dtype.name:
         return float(np.any(nodes != computed)), 0.0

@@ -1,4 +1,4 @@
-"""Places of a model: where its nodes compute what an op does, and where they nearly do."""
+"""Places of a model: where its nodes compute what an op does, and where they nearly match."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .patterns import Pattern, exact_pattern, output_shape, patterns_of
 from .terms import ONE, Term
 from .value_types import ValueType
 
-_NEAR = 0.5  # of a pattern that must agree
+_NEAR = 0.5  # the part of a pattern that must agree
 
 
 class Multiple(NamedTuple):
@@ -43,19 +43,19 @@ class Candidate:
     op : Op
         What may replace the nodes.
     decomposition : Decomposition
-        That of the op which the nodes compute.
+        The decomposition of the op that the nodes match.
     output : onnx_ir.Value
-        What the nodes compute.
+        The value that the nodes compute.
     inputs : sequence of Bound
-        From which values, in the op's order.
+        The values from which they compute it, in the order of the op's inputs.
     attributes : mapping
         All attributes of the op.
     specs : sequence of TensorSpec
-        Those of the inputs.
+        The specs of the inputs.
     multiples : mapping of str to Multiple
         The values that are a number times an input, by name.
     nodes : sequence of onnx_ir.Node
-        The nodes that go.
+        The nodes to remove.
     shared : list of onnx_ir.Value
         The values within the place that other nodes use, or that are outputs of the model.
     """
@@ -80,7 +80,7 @@ class Near:
     op, node : str
         The op, and the last node of what was compared.
     agreeing, total : int
-        How many operators and constants agree, of how many that the pattern has.
+        How many operators and constants agree, and how many the pattern has.
     reason : str
         What differs.
     """
@@ -130,7 +130,7 @@ class Search:
                 self._find_parts(op)
 
     def near(self) -> list[Near]:
-        """Return what nearly matches, and for an op without a place that nothing is near to, what comes closest."""
+        """Return what nearly matches; for an op with neither a place nor a near match, what comes closest."""
         close = [item for item in self._near if item.is_close]
         best: dict[str, Near] = {}
         for item in self._near:
@@ -176,7 +176,7 @@ class Search:
     def _exact(
         self, op: Op[..., Any], pattern: Pattern, value: onnx_ir.Value, state: State, plain: bool
     ) -> Candidate | str:
-        """Compare a place with the decomposition for its own sizes, types and attributes."""
+        """Compare a place with the decomposition for the sizes, types and attributes of the place."""
         attributes = {**pattern.attributes, **state.attributes}
         missing = [item.name for item in op.signature.attributes if item.name not in attributes]
         if missing:
@@ -260,7 +260,7 @@ class Search:
         return ValueType(found.dtype, tuple(found.shape[axis] for axis in bound.permutation))
 
     def _measure(self, candidate: Candidate) -> None:
-        """Find the nodes that go with a candidate, and the values within it that stay."""
+        """Find the nodes that a candidate replaces, and the values within it that stay."""
         inputs = {item.value for item in candidate.inputs}
         gone: dict[onnx_ir.Node, None] = {}
         first = candidate.output.producer()
@@ -290,7 +290,7 @@ class Search:
         ]
 
     def _find_parts(self, op: Op[..., Any]) -> None:
-        """Find where the larger part of a pattern is, of which nothing else was found."""
+        """Find where a larger part of the op's pattern matches, for an op that was not found."""
         patterns, _ = patterns_of(op, self._form.opset, False)
         parts = [(item.root[1].size() + 1, part) for item in patterns for part in _large_parts(item.root[1])]
         for whole, part in sorted(parts, key=lambda item: -item[1].size()):

@@ -1,4 +1,4 @@
-"""`replace`: nodes of a model that compute what an op does become one node of the op, and what came of it."""
+"""`replace`, which replaces the nodes of a model that compute what an op does by one node of the op, and its report."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _LEAST_IR = 8  # which has functions
 
 @dataclass(frozen=True)
 class Place:
-    """Nodes that an op computes now.
+    """A place: nodes that one node of an op has replaced.
 
     Attributes
     ----------
     op : str
         The op's domain and name.
     output : str
-        The value that it computes.
+        The name of the value that the op computes.
     nodes : tuple of str
-        The nodes that it replaced.
+        The names of the nodes that the op has replaced.
     shared : tuple of str
-        The values within them that other nodes use, with what computes them.
+        The values within the place that are used outside it, each with the operator that computes it; they stay.
     attributes : dict
-        The op's attributes there.
+        The values of the op's attributes.
     difference : float or None
         The largest difference between the op and the nodes, relative to the largest value; None if not compared.
     """
@@ -61,14 +61,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Nodes that match an op's pattern, and stay.
+    """Nodes that match an op's pattern but were not replaced.
 
     Attributes
     ----------
     op, output : str
         The op, and the value that it would compute.
     reason : str
-        Why they stay.
+        Why they were not replaced.
     """
 
     op: str
@@ -78,22 +78,22 @@ class Refusal:
 
 @dataclass(frozen=True, repr=False)
 class Replacement(Displayable):
-    """What `replace` made of a model.
+    """The model that `replace` returns, and the report about it.
 
     Attributes
     ----------
     places : tuple of Place
-        Where an op is now.
+        Where an op has replaced nodes.
     near : tuple of Near
-        Where nodes nearly compute what an op does, and what differs.
+        Where nodes nearly match an op's pattern, and what differs first.
     refused : tuple of Refusal
-        Where they seem to, and stay.
+        Where nodes match but were not replaced, and why.
     counts : dict of str to int
         How many places each op has.
     notes : tuple of str
         What was not searched, and why a pattern could not be made.
     graph_model : onnx_ir.Model
-        The model with the ops in it, as `replace` changed it.
+        The model with the ops in it.
     """
 
     places: tuple[Place, ...]
@@ -111,7 +111,11 @@ class Replacement(Displayable):
         return onnx_ir.serde.serialize_model(self.graph_model)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the model. Weights in files beside it stay there if the folder is the same one, and else move along."""
+        """Save the model to a file.
+
+        Weights in external files of the same folder stay there. Those of other folders, and weights of more than about
+        2 GiB, are written to a file beside the model, with ``.data`` after its name.
+        """
         import onnx_ir
 
         graphs = self.graph_model.graphs()
@@ -131,7 +135,7 @@ class Replacement(Displayable):
             for item in self.places
         ]
         shared = [
-            f"{item.output}: {', '.join(item.shared)} stay, as others use them" for item in self.places if item.shared
+            f"{item.output}: {', '.join(item.shared)} stay, used elsewhere" for item in self.places if item.shared
         ]
         near = [(item.op, item.node, str(item)) for item in self.near]
         refused = [(item.op, item.output, item.reason) for item in self.refused]
@@ -174,24 +178,24 @@ def replace(
     """Replace the nodes of a model that compute what an op's decomposition says by one node of the op.
 
     The nodes may be written in another way than the decomposition: products and sums may be in another order, and
-    functions, constants and axes spelled otherwise. Numbers in the nodes become attributes. Nodes whose values others
-    use stay.
+    functions, constants and axes spelled otherwise. Numbers in the nodes become attributes. Nodes whose values are used
+    outside the place stay.
 
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
-        It stays as it is.
+        The model; it is not changed.
     ops : iterable of Op
-        Those to put into the model; at each place the first one that fits.
+        The ops to search for; at each place the first one that fits.
     inputs : mapping of str to array, optional
-        Inputs of the model, on which ops and nodes are compared; random ones by default.
+        Inputs of the model by name, on which ops and nodes are compared; random ones by default.
     bodies : bool
         Add the ops' bodies to the model, so that it runs without pyops, too.
     verify : bool
         Compare the op with the nodes at each place: on the values that the model computes there, and on random inputs
         of several scales. False replaces what matches without running anything.
     keep_shared : bool
-        False refuses places in which other nodes use a value.
+        False refuses places within which a value is used outside.
 
     Returns
     -------
@@ -201,11 +205,11 @@ def replace(
     Raises
     ------
     InputError
-        An op has no decomposition, or inputs must be given.
+        There are no ops, an op has no decomposition, or an input of the model cannot be generated.
     ModelError
-        The model cannot be loaded, or a shape function rejects a node of it.
+        The model is in ORT format or cannot be loaded, or a shape function rejects a node of it.
     MissingDependencyError
-        onnx_ir is not installed, or what a decomposition is written in.
+        onnx_ir is not installed, or torch or onnxscript is not, in which a decomposition is written.
 
     Examples
     --------
@@ -239,7 +243,8 @@ def replace(
     refused: list[Refusal] = []
     kept: list[tuple[Candidate, float | None]] = [(item, None) for item in candidates]
     if not keep_shared:
-        refused += [_refusal(item, f"others use {_shared(item)[0]}") for item in candidates if item.shared]
+        reason = "is used outside the place; keep_shared=True replaces it nevertheless"
+        refused += [_refusal(item, f"{_shared(item)[0]} {reason}") for item in candidates if item.shared]
         kept = [(item, None) for item in candidates if not item.shared]
     if verify and kept:
         step("comparing places")
@@ -309,7 +314,7 @@ def _compared(
 
 
 def _generated(source: Model) -> dict[str, Any]:
-    """Return random inputs of a model; indices are small enough for what Gather reads."""
+    """Return random inputs of a model; indices of a Gather are within the table that it reads."""
     from .. import InferenceSession
 
     assert source.proto is not None
@@ -325,7 +330,7 @@ def _generated(source: Model) -> dict[str, Any]:
 def _with_bodies(
     model: onnx_ir.Model, kept: Sequence[tuple[Candidate, float | None]], refused: list[Refusal]
 ) -> list[tuple[Candidate, float | None]]:
-    """Add the bodies of ops to a model; return the places for which they are right."""
+    """Add the bodies of ops to a model; return the places that have the right body."""
     import onnx_ir
 
     added, made, found = dict[str, Any](), dict[Any, Any](), []
@@ -339,9 +344,9 @@ def _with_bodies(
             made[key] = _body(candidate, model)
         body = made[key]
         if not isinstance(body, str) and added.setdefault(name, body) != body:
-            body = "it needs another body than the other places have; declare another op for it"
+            body = "it needs another body than an earlier place, and a model has one per op; declare another op for it"
         if isinstance(body, str):
-            refused.append(_refusal(candidate, f"{body}; with bodies=False the op would be there, without a body"))
+            refused.append(_refusal(candidate, f"{body}; bodies=False replaces it without a body"))
         else:
             found.append((candidate, difference))
     for function in map(onnx_ir.serde.deserialize_function, added.values()):
@@ -354,7 +359,7 @@ def _body(candidate: Candidate, model: onnx_ir.Model) -> onnx.FunctionProto | st
     """Return the body of the op for a place, or why there is none."""
     decomposition = candidate.op.decomposition
     if (model.ir_version or 0) < _LEAST_IR:
-        return f"a model of IR version {model.ir_version} has no functions, which bodies are"
+        return f"a model of IR version {model.ir_version} cannot have bodies; set ir_version to {_LEAST_IR}"
     if decomposition is None:
         return f"{candidate.op.signature.qualified_name} has no decomposition that can be a body"
     try:
@@ -379,7 +384,7 @@ def _place(candidate: Candidate, difference: float | None) -> Place:
 
 
 def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
-    """Put a node of the op where the nodes of a place end, and remove those that nobody uses."""
+    """Insert a node of the op after the last node of a place, and remove the nodes whose values are no longer used."""
     import onnx_ir
 
     old, signature = candidate.output, candidate.op.signature

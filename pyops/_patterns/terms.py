@@ -18,7 +18,7 @@ PRODUCT, SUM, LEAF = "product", "sum", "leaf"
 SIZE = "Size"
 """The number of elements along an axis, by its name; if it is 0, neither a mean nor what it divides is a number."""
 
-_FACTORED = 8  # terms of a sum that are looked at
+_FACTORED = 8  # terms of a sum that are searched for common factors
 
 
 class Factor(NamedTuple):
@@ -102,7 +102,7 @@ class Term:
         return (self.op != LEAF and bool(self.args)) + inner + constants
 
     def describe(self, depth: int = 2) -> str:
-        """Return the term as a formula, in which what lies deeper is left out."""
+        """Return the term as a formula of limited depth."""
         if self.op == LEAF or depth < 0:
             return next((str(value.name) for value, _ in self.names), "constant" if self.op == LEAF else "...")
         inner = [(factor, term, term.describe(depth - 1)) for factor, term in self.args]
@@ -118,7 +118,7 @@ Scaled = tuple[Factor, Term]
 
 
 class Terms:
-    """The terms of one model or pattern, each of which is made once."""
+    """The terms of one model or pattern; equal terms are one object."""
 
     def __init__(self) -> None:
         self._made: dict[Any, Term] = {}
@@ -193,8 +193,8 @@ class Terms:
     def product(self, items: Iterable[tuple[float, Scaled]]) -> Scaled:
         """Return the product of powers.
 
-        Those of one term are joined if they are integers of the same sign, or the term is never negative: elsewhere
-        the product of two roots is not defined for the same numbers. Sizes cancel.
+        Powers of one term are joined if they are integers of the same sign, or if the term is never negative:
+        otherwise the product of two roots is not defined for the same numbers. Sizes cancel.
         """
         given = list(items)
         factor, powers = ONE, dict[Term, float]()
@@ -218,7 +218,7 @@ class Terms:
         return factor, made
 
     def sum(self, items: Iterable[Scaled]) -> Scaled:
-        """Return the sum of scaled terms; those of one term are joined."""
+        """Return the sum of scaled terms; multiples of one term are joined."""
         every = [(factor, term) for factor, term in items]
         given = [item for item in every if item != (Factor(0.0), self.unit)] or every[:1]
         if len(given) == 1:
@@ -268,7 +268,7 @@ class Terms:
         return None
 
     def _joined(self, given: Sequence[Scaled], flat: bool) -> list[Scaled]:
-        """Return what a sum is made of, once each; `flat` also takes apart the sums among it."""
+        """Return the addends of a sum, multiples of one term joined; `flat` also takes apart the sums among them."""
         numbers, symbolic = dict[Term, float](), list[Scaled]()
         for factor, term in given:
             for own, part in term.args if flat and term.op == SUM else ((ONE, term),):

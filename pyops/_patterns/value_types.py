@@ -46,7 +46,7 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
 
 
 def same_shape(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
-    """Return whether two shapes of as many elements are equal: one of their dimensions may be unknown."""
+    """Return whether two shapes with equally many elements are equal: one of the dimensions may be unknown."""
     differing = [(x, y) for x, y in zip(a, b, strict=False) if x != y or x is None]
     return len(a) == len(b) and (not differing or (len(differing) == 1 and not all(map(is_size, differing[0]))))
 
@@ -57,7 +57,7 @@ def is_size(dim: Dim) -> bool:
 
 
 def is_wider(a: DType, b: DType) -> bool:
-    """Return whether a floating-point type has all numbers of another one, and more."""
+    """Return whether a floating-point type has all numbers of another one and more."""
     return (
         a != b and np.result_type(a, b) == a
         if a.name in _IEEE and b.name in _IEEE

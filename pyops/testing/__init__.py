@@ -3,12 +3,13 @@
 The modules:
 
 - `_check` collects the checks and runs them, on generated inputs if none are given; `_check_report` has their results.
-- `_kernel_checks` (the kernel as a plain function, and its shape function), `_thread_checks` and `_engine_checks`
-  (sessions, CUDA included) are the checks. Those of PyTorch operators are in `exporters._checks`, whose entry points
-  name them.
+- `_kernel_checks` (the kernel as a plain function, and its shape function), `_thread_checks`, `_engine_checks`
+  (sessions, CUDA included) and `_decomposition_checks` are the checks. Those of PyTorch operators are in
+  `exporters._checks`, whose entry points name them.
 - `_case` is what every check gets: a `Sample` (`_sample`), the kernel's results for it, and inputs derived from it
   (`_variations`).
 - `strategies` is for hypothesis.
+- `_model_comparison` compares two models, and `_wrong_node` finds the first wrong node of a model.
 
 The pytest plug-in is `pyops._pytest_plugin`. It isolates tests with `isolated_declarations`.
 

@@ -51,13 +51,13 @@ def body(case: Case) -> str:
 
 def _check_body(case: Case, what: str, arrays: Sequence[Any]) -> str:
     """Check the body for one call; return a note where ONNX Runtime cannot run it."""
-    # Runtimes differ about the defaults of a function's attributes, so that the node has all attributes.
+    # The node has all attributes, because runtimes differ about the defaults of a function's attributes.
     sample = Sample(case.op, *arrays, **case.attributes)
     # The model of a sample has no shapes of outputs, which the checker requires.
     model = onnx.shape_inference.infer_shapes(model_with_body(sample), strict_mode=True)
     onnx.checker.check_model(model, full_check=True)
     if any(array is not None and array.dtype.type.__module__ == "ml_dtypes" for array in arrays):
-        return f"{what} not run, as onnxruntime takes no such array"
+        return f"{what} not run: onnxruntime takes no arrays of this type"
     import onnxruntime
 
     try:
@@ -82,7 +82,7 @@ def model_with_body(sample: Sample) -> onnx.ModelProto:
 
 
 class Refusal(AssertionError):  # noqa: N818 - as NotRun
-    """Raised where the decomposition does not take a call."""
+    """Raised where the decomposition rejects a call."""
 
 
 def compare(
@@ -93,16 +93,16 @@ def compare(
     outputs: Sequence[Any],
     computed_by: str = "the kernel",
 ) -> None:
-    """Raise an AssertionError unless outputs are those of the decomposition, in float64 where that can be.
+    """Raise an AssertionError unless outputs are those of the decomposition, in float64 where it computes that.
 
-    They may differ by ten times what the decomposition itself rounds in the types of the inputs.
+    They may differ by ten times the rounding error of the decomposition in the types of the inputs.
 
     Raises
     ------
     NotRun
         The op has no decomposition, or what computes it is not installed.
     Refusal
-        The decomposition does not take the call.
+        The decomposition rejects the call.
     """
     declared = _declared(case)
     own = precise = _reference(declared, arrays, attributes, False)
@@ -117,7 +117,7 @@ def compare(
 
 
 def _expected(output: Any, own: Any, precise: Any) -> Any:
-    """Return the precise numbers in the own type, or the actual ones where rounding allows the difference."""
+    """Return the precise numbers in the type of the output, or its own where they are within the rounding error."""
     if "float" not in own.dtype.name or not output.shape == own.shape == precise.shape:
         return own
     with quiet():
@@ -152,7 +152,7 @@ def _calls(case: Case) -> Iterator[tuple[str, Sequence[Any], Mapping[str, Any]]]
     varied += [*case.other_types(), *case.without_optional(), *_other_numbers(case)]
     if case.signature.is_variadic:
         varied.append(("with one more input", (*case.arrays, case.arrays[-1])))
-        varied.append(("with one input less", case.arrays[:-1]))
+        varied.append(("with one input fewer", case.arrays[:-1]))
     yield from ((what, arrays, case.attributes) for what, arrays in varied)
     for attribute in case.signature.attributes:
         for value in _other_values(attribute, case.attributes[attribute.name]):

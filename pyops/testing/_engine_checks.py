@@ -73,11 +73,11 @@ def cuda(case: Case) -> str:
         with quiet():
             session = InferenceSession(case.sample.model(), providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
     except (DeviceError, MissingDependencyError) as error:
-        return f"called, but not in a session: {error}"
+        return f"in a plain call, not in a session: {error}"
     with quiet():
         results = session.run(None, case.sample.feed)
-    case.compare(results, case.outputs, "in a CUDA session it gives other outputs")
-    return "called, and in a CUDA session"
+    case.compare(results, case.outputs, "in a CUDA session, the CUDA kernel gives other outputs")
+    return "in a plain call, and in a CUDA session"
 
 
 @check_after("dtypes", "engine_native")

@@ -174,10 +174,10 @@ def compiled(case: Case) -> None:
             plain = case.call(variation.arrays, wrap=_in_float32)
         except Exception as error:  # a kernel may reject its inputs with any exception
             raise AssertionError(
-                f"compiled, the kernel takes inputs that as plain Python it refuses with {format_error(error)}: "
+                f"the compiled kernel takes inputs that the plain function refuses with {format_error(error)}: "
                 f"{variation}"
             ) from error
-        what = f"compiled, the kernel gives other outputs than as plain Python {variation}"
+        what = f"the compiled kernel gives other outputs than the plain function {variation}"
         case.compare(variation.outputs, plain, what)
 
 
@@ -228,7 +228,7 @@ def symbolic_shapes(case: Case) -> str:
         try:
             _validate_symbolic(case, variation)
         except UnknownSizeError:
-            notes["it needs to know sizes"] = None
+            notes["the shape function needs known sizes"] = None
     return "; ".join(notes)
 
 

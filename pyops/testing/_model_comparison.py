@@ -66,16 +66,16 @@ def compare_models(
     fill_missing: bool = False,
     libraries: Iterable[str | os.PathLike[str]] = (),
 ) -> ModelComparison:
-    """Compare two models that should compute the same, and find the first node of the second that does not.
+    """Compare two models that should compute the same, and find the first wrong node of the second.
 
-    For models before and after a quantization, an optimization or a replacement, or from two exporters. Values are
-    compared that have the same name and operator in both, or come from the same torch call, or stand at the same place
-    in the sequence of operators.
+    Use it before and after a quantization, an optimization or a replacement, or for models from two exporters. Values
+    are compared that have the same name and operator in both models, or come from the same torch call, or have the same
+    position in the sequence of operators.
 
     Parameters
     ----------
     a, b : path, bytes, onnx.ModelProto or torch.onnx.ONNXProgram
-        The model that is right, and the other one.
+        The reference, and the model to compare with it.
     inputs : mapping of str to array, optional
         The inputs by name; random numbers by default, with 3 for each size that the model does not give.
     tolerances : mapping, optional
@@ -92,7 +92,7 @@ def compare_models(
     Raises
     ------
     InputError
-        The models have inputs or outputs of other names, or inputs must be given.
+        The models have different names of inputs or outputs, or an input cannot be generated.
     ModelError
         A session cannot load a model, or a model is in ORT format, whose values cannot be compared.
 
@@ -124,7 +124,7 @@ def compare_models(
 
     found = locate(second, reference, agree)
     right, other = (values.run([name for name in names if name in values.producers]) for values in (first, second))
-    changing = "they differ only with ONNX Runtime's optimizations on: these change one of the models"
+    changing = "the models differ only with ONNX Runtime's optimizations, which change what one of them computes"
     note = found.note if agree or not _agree(right, other, allowed) else changing
     return ModelComparison(found.first, found.values, found.steps, note, ok=agree, generated=inputs is None)
 
@@ -154,8 +154,8 @@ def _check_interfaces(sessions: Sequence[Any]) -> None:
         names = [[item.name for item in getattr(session, f"get_{what}")()] for session in sessions]
         if sorted(names[0]) != sorted(names[1]):
             raise InputError(
-                f"the {what} of the models have other names: {', '.join(names[0])} and {', '.join(names[1])}; models "
-                "are compared that are called alike"
+                f"the {what} of the models have different names: {', '.join(names[0])} and {', '.join(names[1])}; "
+                "rename those of one model"
             )
 
 
@@ -178,9 +178,9 @@ def _agree(right: Mapping[str, Any], other: Mapping[str, Any], tolerances: Mappi
 def counterparts(a: ModelValues, b: ModelValues) -> dict[str, str]:
     """Return the values of `b` that `a` has too, and their names there.
 
-    These are the outputs, and the values of the same name, or else of the same torch call, or else of the same place in
-    the sequence of operators, of all nodes that are left. Names that exporters count out may stand for other values in
-    another model: where more than a few are of other operators, only those of the same operator count.
+    These are the outputs, and the values of the same name, or else of the same torch call, or else of the same
+    position in the sequence of operators of the nodes that are left. Numbered names of exporters may stand for other
+    values in another model: where more than a few are of other operators, only those of the same operator count.
     """
     common = [name for name in b.producers if name in a.producers]
     alike = [name for name in common if _operator(a, name) == _operator(b, name)]
@@ -197,7 +197,7 @@ def counterparts(a: ModelValues, b: ModelValues) -> dict[str, str]:
 def _common_subsequence(a: Sequence[object], b: Sequence[object]) -> Iterator[tuple[int, int]]:
     """Yield the positions of equal items in two sequences, in the same order in both.
 
-    Models repeat themselves, so what both begin and end with is taken away before the longest common parts are sought.
+    Models repeat themselves, so common beginnings and ends are removed before the longest common parts are searched.
     """
     shorter = min(len(a), len(b))
     begin = next((i for i in range(shorter) if a[i] != b[i]), shorter)

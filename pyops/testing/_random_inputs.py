@@ -11,7 +11,7 @@ from .._support.element_types import STRING, DType, from_type_str
 from ..errors import InputError
 
 _SIZE = 3
-"""Of a dimension that has only a name."""
+"""The size of a dimension that has only a name."""
 
 
 def random_array(dtype: DType, shape: Sequence[int], random: np.random.Generator) -> np.ndarray[Any, Any]:
@@ -34,7 +34,7 @@ def random_feed(inputs: Sequence[Any], random: np.random.Generator) -> dict[str,
     Raises
     ------
     InputError
-        An input is no tensor.
+        An input is not a tensor.
     """
     feed: dict[str, np.ndarray[Any, Any]] = {}
     for item in inputs:

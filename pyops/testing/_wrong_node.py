@@ -116,10 +116,10 @@ class Location(Displayable):
     values : tuple of ValueComparison
         The values that have a counterpart, in the order of the nodes.
     steps : int
-        The number of values that may have one: the outputs of the nodes, of the nodes of one torch call the last, and
-        not of the nodes that an exporter adds.
+        The number of values that may have a counterpart: the outputs of nodes, of one torch call those of the last
+        node, without nodes that an exporter adds.
     note : str
-        What else is to be said.
+        A further explanation; ``""`` if there is none.
     """
 
     first: WrongNode | None
@@ -183,7 +183,7 @@ class ModelValues:
         return [name for index in sorted(last.values()) for name in self.nodes[index].output if name]
 
     def is_of_call(self, name: str) -> bool:
-        """Return whether a value is of a torch call, or of a model in which no node is."""
+        """Return whether a value comes from a torch call, or no node of the model does."""
         is_known = any(metadata(node, CALL) for node in self.nodes)
         return not is_known or bool(metadata(self.nodes[self.producers[name]], CALL))
 
@@ -263,7 +263,7 @@ def locate(values: ModelValues, reference: Reference, agrees: bool) -> Location:
     Parameters
     ----------
     agrees : bool
-        The outputs agree, so no node is wrong.
+        Whether the outputs agree; then no node is wrong.
     """
     compared: list[ValueComparison] = []
     steps = values.steps()

@@ -168,7 +168,7 @@ def shapes_of_axes(
 def lowest_opset() -> int:
     """Return the opset version of torch's own translations.
 
-    torch's exporter converts nodes from this version, and treats older nodes as of this version.
+    torch's exporter converts nodes from this version, and treats older nodes as being of this version.
     """
     return int(private(f"{_EXPORTER}._constants.TORCHLIB_OPSET"))
 
@@ -257,7 +257,8 @@ def _convert_compared(call: torch.fx.Node) -> None:
     """Convert a number or a tensor without dimensions that `isin` compares to the type in which torch compares it.
 
     torch's decomposition gives it a dimension, after which its type counts as much as that of the others. From ten
-    others on, torch sorts it among them and its type counts too; a number among others whose number is dynamic is left.
+    others on, torch sorts it among them and its type counts too. Where the number of the others is dynamic, a number is
+    left as it is.
     """
 
     def value_of(item: Any) -> Any:

@@ -1,7 +1,7 @@
 """float16 and bfloat16 in compiled code: their values are float32, and have 16 bits in memory.
 
 numba converts a value where it loads or stores it, so everything that it has for float32 applies to an element that is
-loaded. A store rounds once, to the nearest or the even value of two, as ONNX Runtime's casts do.
+loaded. A store rounds once, to the nearest value, or of two equally near to the even one, as ONNX Runtime's casts do.
 """
 
 from __future__ import annotations
@@ -131,10 +131,12 @@ def _single_of_brain(builder: Any, value: Any) -> Any:
 
 
 def _rounded(builder: Any, bits: Any, count: int) -> Any:
-    """Return bits that are right but for the lowest `count`: rounded to the nearest value, of two to the even one.
+    """Round bits, all but the lowest `count`, to the nearest value, or of two equally near to the even one.
+
+    The lowest bits of the result are to be dropped.
 
     If the value below is odd, the lowest bit is set, so that half of the distance between two counts as more. This
-    takes an operation less than an addition.
+    takes one operation fewer than an addition.
     """
     odd = builder.and_(builder.lshr(bits, _BITS(count)), _BITS(1))
     return builder.add(builder.or_(bits, odd), _BITS((1 << count - 1) - 1))

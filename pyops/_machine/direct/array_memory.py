@@ -27,7 +27,8 @@ LEAST = 2**16
 SLOTS = 16  # a power of two
 
 # The words of a handler: PyDataMem_Handler of NumPy's C API, whose name and version are the first 16. Ours goes on with
-# NumPy's own; how many nodes live; how many bytes are kept, and may be; where the next block replaces one; the slots.
+# NumPy's own handler, the number of living nodes, `node_ended`, how many bytes are kept and may be kept, the slot in
+# which the next block replaces one, and the slots.
 CONTEXT, MALLOC, CALLOC, REALLOC, FREE = range(16, 21)
 OWN, NODES, NODE_ENDED, IDLE, LIMIT, TURN, FIRST_SLOT = range(21, 28)
 _WORDS = FIRST_SLOT + SLOTS
@@ -149,7 +150,7 @@ def free_kept(memory: int) -> int:
 
 
 def node_begins(memory: int) -> int:
-    """Return a new object of Python's, at whose end a node has ended."""
+    """Return a new Python object that calls `node_ended` when it is freed."""
     add(1, memory, NODES)
     return c.PyCapsule_New(memory, 0, load(memory, NODE_ENDED))
 
@@ -175,7 +176,7 @@ class ArrayMemory:
     Attributes
     ----------
     words : numpy.ndarray
-        As the constants of this module say.
+        The words, as the constants of this module number them.
     handler : object
         The capsule that NumPy takes as a handler.
 

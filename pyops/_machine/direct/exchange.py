@@ -13,9 +13,9 @@ else results are copied.
 At no time do a Python object and ONNX Runtime both own memory. It is taken only if
 
 - it is large memory of `array_memory`, which knows how to free it in any thread, with no help from Python;
-- the array is all that refers to it, or a view is that is all that refers to the array: each has one reference, which
-  the result holds, and no weak ones. Whatever else could read the memory later, a slice, a memoryview, a variable in a
-  frame, would be another reference;
+- nothing but the array refers to it, or, if a view was returned, nothing but the view refers to the array: each has one
+  reference, which the result holds, and no weak ones. Whatever else could read the memory later, a slice, a memoryview,
+  a variable in a frame, would be another reference;
 - nothing else holds the output's tensor, whose shared pointer counts its holders. Memory that the user has bound to an
   output has others, and so have outputs of the branches and bodies of If, Loop and Scan.
 

@@ -70,7 +70,7 @@ def test_a_branch_of_a_scripted_module_is_listed_with_its_line(capture):
     "model", [torch.jit.script, lambda module: torch.jit.trace(module, X)], ids=["script", "trace"]
 )
 def test_a_model_that_is_scripted_as_a_whole_is_refused(model):
-    with pytest.raises(ExportError, match=r"^no capture takes a whole ScriptModule; pass the module it was made of"):
+    with pytest.raises(ExportError, match=r"^a whole ScriptModule cannot be captured; pass the module it was made of"):
         exporters.export(model(Scaling()).eval(), (X,), verbose=False)
 
 
@@ -90,7 +90,7 @@ def test_a_model_that_torch_has_exported_before(arguments):
 @pytest.mark.parametrize("part", [nn.Linear(3, 3), exhaustive(nn.LSTM(3, 3))])
 def test_a_quantized_module_is_refused_before_the_capture(part, capture):
     model = torch.ao.quantization.quantize_dynamic(nn.Sequential(part), dtype=torch.qint8)
-    with pytest.raises(ExportError, match=r"^no capture takes quantized modules; export the float model"):
+    with pytest.raises(ExportError, match=r"^quantized modules cannot be captured; export the float model"):
         exporters.export(model, (X,), verbose=False, capture=capture)
 
 

@@ -12,7 +12,7 @@ from tests.helpers.tiers import exhaustive
 X = torch.tensor([[0.1, 0.2, 0.3], [0.9, 0.5, 0.6]])
 
 VALUES = [
-    pytest.param(models.if_on_a_sum, (X,), {}, 'capture="auto" fixes such values', id="if on a sum"),
+    pytest.param(models.if_on_a_sum, (X,), {}, 'capture="auto" specializes such values', id="if on a sum"),
     pytest.param(models.loop_over_an_item, (X, torch.tensor(3)), {}, "pass sizes as arguments", id="loop over item()"),
     pytest.param(models.checked_distribution, (X,), {}, "pass validate_args=False", id="checked distribution"),
     exhaustive(models.while_on_a_sum, (X,), {}, "depends on values", id="while"),
@@ -83,7 +83,7 @@ def test_the_lines_that_ask_for_a_size_that_the_model_fixes(model):
             count += 1
         return x + count
 
-    message = r"fixes that size(.|\n)*asks for sizes here: .*test_refused_captures.py:\d+: while count < x.shape\[0\]:"
+    message = r"specializes that size(.|\n)*asks for sizes here: .*refused_captures.py:\d+: while count < x.shape\[0\]:"
     with pytest.raises(ExportError, match=message):
         exporters.export(model(forward), (X,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), verbose=False)
 
