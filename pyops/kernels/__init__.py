@@ -30,7 +30,10 @@ def provide(name: str) -> AnyOp:
         There is no such op.
     """
     if name not in OPS:
-        raise ModelError(f"pyops.kernels has no op {name}{did_you_mean(name, OPS)}")
+        raise ModelError(
+            f"pyops.kernels has no op {name}{did_you_mean(name, OPS)}; if another release of pyops exported the model, "
+            "export it again, or install that release"
+        )
     return OPS[name]
 
 
