@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import Op
-from ..errors import did_you_mean
+from ..errors import PyopsError, did_you_mean
 from . import output
 from .command_arguments import as_feed, import_module, read_arrays
 from .output import Answer, answering
@@ -39,7 +39,10 @@ def replace_nodes(
     arrays = read_arrays(inputs)
     feed = as_feed(arrays, InferenceSession(model).get_inputs()) if arrays else None
     replaced = replace(model, ops, inputs=feed, bodies=not no_bodies, verify=not no_verify)
-    replaced.save(out)
+    try:
+        replaced.save(out)
+    except OSError as error:
+        raise PyopsError(str(error)) from error
     return Answer(replaced.parts(), replaced.to_dict(), all(replaced.counts.values()))
 
 

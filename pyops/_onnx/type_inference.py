@@ -21,6 +21,8 @@ InferenceFunction: TypeAlias = "Callable[[InferenceContext], None]"
 
 NEWEST = 2**31 - 1
 """The highest version that onnx and ONNX Runtime can represent."""
+_LONGEST = 10**6
+"""The length of vectors up to which onnx propagates what is in them: it makes a dimension of each element."""
 _DOMAIN = "pyops.inferred"
 _numbers = itertools.count()
 
@@ -68,7 +70,12 @@ def infer_types(proto: onnx.ModelProto, functions: Mapping[Key, InferenceFunctio
             schema.set_type_and_shape_inference_function(functions[key])
             onnx.defs.register_schema(schema)
             registered.callback(onnx.defs.deregister_schema, name, 1, _DOMAIN)
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, data_prop=_longest_vector(lean) <= _LONGEST)
+
+
+def _longest_vector(graph: onnx.GraphProto) -> int:
+    shapes = [item.type.tensor_type.shape.dim for item in (*graph.input, *graph.value_info)]
+    return max((dims[0].dim_value for dims in shapes if len(dims) == 1), default=0)
 
 
 def opset_versions(owner: onnx.ModelProto) -> dict[str, int]:

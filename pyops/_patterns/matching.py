@@ -122,9 +122,12 @@ class Matcher:
         is_exact = self._dims is not None or dtype != "float64"
         self._tolerance = _TOLERANCES.get(dtype, _TOLERANCE) if is_exact else _TOLERANCE
         factor, term = self._form.of(value)
-        for state, ratio in self._match(self.root[1], term, start):
-            for found in self._solve(self.root[0], factor.number * ratio, state):
-                return found
+        try:
+            for state, ratio in self._match(self.root[1], term, start):
+                for found in self._solve(self.root[0], factor.number * ratio, state):
+                    return found
+        except OverflowError:
+            return Difference(0, self.total, "a power of its numbers is larger than float64 can hold")
         return self._best
 
     def _fail(self, state: State, reason: Callable[[], str]) -> None:

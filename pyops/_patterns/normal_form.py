@@ -64,6 +64,7 @@ class NormalForm:
         for node in graph:
             for value in node.outputs:
                 self._name(value, self._read(node, value))
+                self.origin(value)  # after those of the inputs, so that no chain of nodes is too deep
 
     def of(self, value: onnx_ir.Value | None) -> Scaled:
         """Return the number and the term that a value is the product of.
@@ -160,7 +161,13 @@ class NormalForm:
     def _evaluate(self, node: onnx_ir.Node, index: int, arrays: Sequence[Any]) -> np.ndarray[Any, Any] | None:
         proto = onnx_ir.serde.serialize_node(node)
         given = [None if array is None else (array.dtype.str, array.shape, array.tobytes()) for array in arrays]
-        key = node.op_type, index, b"".join(item.SerializeToString() for item in proto.attribute), str(given)
+        key = (
+            node.op_type,
+            index,
+            len(node.outputs),
+            b"".join(item.SerializeToString() for item in proto.attribute),
+            str(given),
+        )
         if key not in self._evaluated:
             proto.input[:] = [f"i{number}" if array is not None else "" for number, array in enumerate(arrays)]
             proto.output[:] = [f"o{number}" for number in range(len(proto.output))]
@@ -205,11 +212,17 @@ class NormalForm:
         array = self.constant(value)
         if array is not None and (array.size == 1 or not self.is_float(value)):
             return self._constant(array, value)
-        if node.domain:
+        if node.domain or (value.index() and node.op_type != "Split"):
             return self._opaque(node, value)
         try:
             found = self._rule(self, node, value)
-        except (ZeroDivisionError, OverflowError, TypeError, IndexError):  # a constant or an input that is missing
+        except (
+            ArithmeticError,
+            AttributeError,
+            IndexError,
+            TypeError,
+            ValueError,
+        ):  # an input that is missing or wrong
             found = None
         if found is None and array is not None:
             return self._constant(array, value)
@@ -245,6 +258,7 @@ class NormalForm:
         name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         name += f"#{value.index()}" if value.index() else ""
         name += " as written" if name in _REWRITTEN else ""
+        name += f":{node.overload}" if node.overload else ""
         given = {key: _plain(item) for key, item in node.attributes.items()}
         args = [(ONE, self.terms.call("absent", ())) if item is None else self.of(item) for item in node.inputs]
         return ONE, self.terms.call(name, args, **given)

@@ -122,7 +122,8 @@ def _log(form: NormalForm, node: onnx_ir.Node) -> Scaled | None:
     factor, term = x = form.of(node.inputs[0])
     if factor == ONE and term.op == PRODUCT and len(term.args) == 1:
         ((power, inner),) = term.args
-        return Factor(power), form.terms.call("Log", [(ONE, inner)])
+        if power % 2 or inner.is_positive:  # the logarithm of a square is one of negative numbers, too
+            return Factor(power), form.terms.call("Log", [(ONE, inner)])
     return ONE, form.terms.call("Log", [x])
 
 
@@ -344,7 +345,7 @@ def _einsum(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
     first, _, second = terms.partition(",")
     batch, x, y = first[:-2], first[-2:], second[-2:]
     summed = set(x) & set(y) - set(result)
-    if not (second[:-2] == batch == result[:-2] and len(summed) == 1 and len({*x, *y}) == 3):
+    if "." in equation or not (second[:-2] == batch == result[:-2] and len(summed) == 1 and len({*x, *y}) == 3):
         return None
     order = (*range(len(batch)), len(batch) + 1, len(batch))
     a, b = map(form.of, node.inputs)

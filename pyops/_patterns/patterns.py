@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -66,18 +67,11 @@ class Pattern:
     dtypes: Sequence[DType]
 
     @property
-    def is_sized(self) -> bool:
-        """Return whether numbers or shapes in it depend on the sizes of inputs."""
-        inner = _inner(self.root)
-        return any(
-            term.op in _SHAPED or (ANY, 1.0) in factor.attributes or term.attributes.get("array", term) is None
-            for factor, term in inner
-        )
-
-    @property
     def is_ranked(self) -> bool:
-        """Return whether inputs of other ranks may need another pattern."""
-        return any(term.op in _RANKED for _, term in _inner(self.root))
+        """Return whether inputs of other ranks may need another pattern: an axis may be counted from the first one."""
+        terms = [term for _, term in _inner(self.root)]
+        axes = [np.ravel(term.attributes.get(name, -1)).tolist() for term in terms for name in ("axis", "axes")]
+        return any(term.op in _RANKED for term in terms) or any(item not in ([-1], []) for item in axes)
 
 
 def patterns_of(op: Op[..., Any], opset: int, plain: bool) -> tuple[list[Pattern], list[str]]:
@@ -182,6 +176,8 @@ def _at_sizes(
     if model is None:
         return None
     pattern, other = _read(decomposition, model, [*open_.items(), *((name, moved[name]) for name in open_)], attributes)
+    if not math.isclose(pattern.root[0].number, other.root[0].number, rel_tol=1e-6):
+        pattern = dataclasses.replace(pattern, root=(Factor(1.0, ((ANY, 1.0),)), pattern.root[1]))
     numbers = [factor.number for factor, _ in _inner(other.root)]
     for owner, index, factor in _factors(pattern.root):
         if not any(math.isclose(factor.number, number, rel_tol=1e-6) for number in numbers):
@@ -207,23 +203,11 @@ def exact_pattern(
     if key not in _exact:
         try:
             model = bodies.calls_model(decomposition, [(specs, attributes)], _opset(opset), plain)
-        except PyopsError as error:
-            _exact[key] = str(error)
-        else:
             (found,) = [None] if model is None else _read(decomposition, model, [], attributes)
             _exact[key] = found or "torch's exporter fails"
+        except PyopsError as error:
+            _exact[key] = str(error)
     return _exact[key]
-
-
-def output_shape(decomposition: Decomposition, specs: Sequence[TensorSpec], attributes: Mapping[str, Any]) -> Any:
-    """Return the shape of a decomposition's result, and the numbers that stood for named sizes."""
-    sizes: dict[Any, int] = {}
-    arrays = []
-    for spec in specs:
-        shape = [dim if isinstance(dim, int) else sizes.setdefault(dim, 11 + 2 * len(sizes)) for dim in spec.shape]
-        arrays.append(np.ones(shape, spec.dtype))
-    (array,) = bodies.reference(decomposition, arrays, attributes, precise=False)
-    return array.shape, {name.name: size for name, size in sizes.items()}
 
 
 def _read(
@@ -232,7 +216,13 @@ def _read(
     open_: Sequence[tuple[str, float]],
     attributes: Mapping[str, Any],
 ) -> list[Pattern]:
-    """Return the patterns of the calls in a model, in which numbers stand for the attributes that are open."""
+    """Return the patterns of the calls in a model, in which numbers stand for the attributes that are open.
+
+    Raises
+    ------
+    InputError
+        A part of a call can be compared with nothing: a large constant, a branch, a loop or random numbers.
+    """
     types = types_of(infer_types(model, {}))
     graph = onnx_ir.serde.deserialize_model(model).graph
     opset = next(entry.version for entry in model.opset_import if not entry.domain)
@@ -249,7 +239,15 @@ def _read(
         for value, name in zip(inputs, names, strict=True):
             value.name = name
         dims, dtypes = [item.shape or () for item in known], [item.dtype for item in known]
-        found.append(Pattern(decomposition, form.of(output), names, fixed, dims, dtypes))
+        root = form.of(output)
+        leaves = {id(form.of(value)[1]) for value in inputs}
+        for _, term in _inner(root):
+            if term.op == LEAF and "array" not in term.attributes and id(term) not in leaves:
+                raise InputError(
+                    f"{decomposition.name} has a constant of many elements, a branch, a loop or random numbers, with "
+                    "which no model can be compared; pass the constant as an input"
+                )
+        found.append(Pattern(decomposition, root, names, fixed, dims, dtypes))
     return found
 
 

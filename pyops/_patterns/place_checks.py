@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .._core import Model
 from .._onnx import bodies
 from .._support.progress import track
+from ..errors import InputError
 from ..testing._wrong_node import ModelValues
 from .places import Candidate
 
 _ROUNDINGS = 10
-_EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
+_COARSE = 2.0**-6  # the rounding error, relative to the largest value, beyond which that of the nodes counts
 _SCALES = (1.0, 1e-3, 1e3, 0.0)
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 _AT_ONCE = 16  # places whose values are in memory
@@ -31,8 +33,13 @@ def differences(
         part = candidates[begin : begin + _AT_ONCE]
         names = {str(v.name) for item in part for v in (item.output, *(bound.value for bound in item.inputs))}
         known = {name: array for name, array in feed.items() if name in names}
-        known |= {name: constant for item in part for name, constant in _constants(item) if name in names}
-        known |= values.run(sorted(names - known.keys()))
+        known = {name: constant for item in part for name, constant in _constants(item) if name in names} | known
+        try:
+            known |= values.run(sorted(names - known.keys()))
+        except Exception as error:  # ONNX Runtime's, of many classes
+            raise InputError(
+                f"the model does not run with these inputs: {error}; pass inputs= with which it does"
+            ) from error
         for candidate in part:
             yield candidate, _difference(values, known, candidate)
 
@@ -59,7 +66,7 @@ def _constants(candidate: Candidate) -> Iterator[tuple[str, np.ndarray[Any, Any]
 def _difference(values: ModelValues, known: Mapping[str, Any], candidate: Candidate) -> float | str:
     """Compare one place, first on the model's own values."""
     name, sources = str(candidate.output.name), [str(bound.value.name) for bound in candidate.inputs]
-    given = {item: known[item] for item in sources}
+    given = {item: np.asarray(known[item]) for item in sources}
     largest = 0.0
     random = np.random.default_rng(0)
     for which, feed in [("the model's own values", given), *_drawn(given, candidate, random)]:
@@ -96,26 +103,31 @@ def _drawn(
     for scale in _SCALES:
         feed = {}
         for name, array in given.items():
-            numbers = np.asarray(random.standard_normal(array.shape)) * scale
+            numbers = np.asarray(random.standard_normal(array.shape) * scale)
             other = random.permutation(array.reshape(-1)).reshape(array.shape)
             feed[name] = numbers.astype(array.dtype) if "float" in array.dtype.name else other
         for name, (source, ratio, dtype) in candidate.multiples.items():
             if name not in given:
-                feed[name] = feed[source].astype(dtype) * dtype.type(ratio)
+                feed[name] = np.asarray(feed[source].astype(dtype) * dtype.type(ratio))
         yield (f"random inputs times {scale:g}" if scale else "inputs that are 0"), feed
 
 
 def _compared(nodes: Any, computed: Any, own: Any, exact: Any) -> tuple[float, float]:
-    """Return the largest difference, and the allowed one, where the decomposition itself is finite.
+    """Return the largest difference, and the allowed one.
 
-    Allowed is ten times the rounding error of the decomposition in the types of the call.
+    Allowed is ten times the rounding error of the decomposition in the types of the call, or that of the nodes where
+    the decomposition's is coarse: it may overflow only where the nodes do, too.
     """
     if "float" not in nodes.dtype.name:
         return float(np.any(nodes != computed)), 0.0
     with np.errstate(all="ignore"):
         a, b, rounded, true = (np.asarray(item).astype(np.float64) for item in (nodes, computed, own, exact))
+        if np.any(np.isfinite(a) & ~np.isfinite(true)):
+            return np.inf, 0.0
         finite = np.isfinite(rounded) & np.isfinite(true)
-        unit = _EPS[nodes.dtype.name] * np.abs(true[finite]).max(initial=0)
-        allowed = _ROUNDINGS * max(np.abs(rounded - true)[finite].max(initial=0), unit)
-        found = np.abs(a - b)[finite]
+        eps = float(ml_dtypes.finfo(nodes.dtype).eps)  # type: ignore[no-untyped-call]  # it has no types
+        largest = np.abs(true[finite]).max(initial=0)
+        of_nodes = max(np.nan_to_num(np.abs(a - true)[finite], nan=np.inf).max(initial=0), largest * _COARSE)
+        allowed = _ROUNDINGS * max(min(np.abs(rounded - true)[finite].max(initial=0), of_nodes), eps * largest)
+        found = np.abs(a - b)[finite | np.isfinite(a)]
     return float(np.nan_to_num(found, nan=np.inf).max(initial=0)), float(allowed)

@@ -19,7 +19,7 @@ from ..errors import PyopsError
 from ..shapes import SymbolicDim, TensorSpec
 from .matching import Bound, Difference, Matcher, State
 from .normal_form import NormalForm
-from .patterns import Pattern, exact_pattern, output_shape, patterns_of
+from .patterns import Pattern, exact_pattern, patterns_of
 from .terms import ONE, Term
 from .value_types import ValueType
 
@@ -211,7 +211,7 @@ class Search:
         multiples = {name: found for item in inputs for name, found in self._multiples(item.value)}
         candidate = Candidate(op, pattern.decomposition, value, inputs, attributes, specs, multiples)
         self._measure(candidate)
-        return candidate
+        return candidate if candidate.nodes else "all that its nodes compute is used by other nodes"
 
     def _problem(
         self,
@@ -223,27 +223,13 @@ class Search:
         plain: bool,
     ) -> str:
         """Compare a place with what the decomposition is for its sizes and types; return what differs."""
-        if not pattern.is_sized and [*pattern.dtypes] == [spec.dtype for spec in specs]:
-            try:
-                shape, sizes = output_shape(pattern.decomposition, specs, attributes)
-            except Exception as error:  # whatever the decomposition raises for these sizes
-                return f"the decomposition raises {type(error).__name__}: {error}"
-            own = self._form.shape(value)
-            is_same = own is None or (
-                len(own) == len(shape)
-                and all(
-                    sizes.get(dim, dim if isinstance(dim, int) else size) == size
-                    for dim, size in zip(own, shape, strict=True)
-                )
-            )
-            return "" if is_same else f"the decomposition returns {[*shape]}, the nodes {own}"
         exact = exact_pattern(pattern.decomposition, specs, attributes, self._form.opset, plain)
         if isinstance(exact, str):
             return exact
         shapes = [self._type_of(state.inputs[name]) for name in pattern.names]
         dims = dict(_pairs(exact.dims, [(item and item.shape) or () for item in shapes]))
         result = Matcher(exact.root, self._form, dims, self._removed).match(value, State(state.inputs, {}, 0))
-        return result.reason if isinstance(result, Difference) else ""
+        return (result.reason or "the nodes compute something else") if isinstance(result, Difference) else ""
 
     def _multiples(self, value: onnx_ir.Value) -> Iterator[tuple[str, Multiple]]:
         """Yield the other values that are multiples of a value: nodes of a place may read those."""

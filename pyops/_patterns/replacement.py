@@ -229,15 +229,22 @@ def replace(
         raise MissingDependencyError('replace needs onnx_ir: pip install "onnx-pyops[replace]"') from error
     from .places import Search
 
+    if isinstance(ops, Op):
+        raise InputError(f"ops is a list of ops: pass ops=[{ops.__name__}]")
     chosen = list(ops)
     _check_ops(chosen)
     source = load_model(model)
     if source.proto is None:
         raise ModelError("a model in ORT format cannot be changed; pass the model that it was made from")
-    graph_model = onnx_ir.serde.deserialize_model(source.proto)
-    if source.folder is not None:
-        graph_model = onnx_ir.load(str(source.source))
-    form = _normal_form(graph_model, source)
+    if source.proto.graph.sparse_initializer:
+        raise ModelError("a model with sparse initializers cannot be changed; make them dense")
+    try:
+        graph_model = onnx_ir.serde.deserialize_model(source.proto)
+        if source.folder is not None:
+            graph_model = onnx_ir.load(str(source.source))
+        form = _normal_form(graph_model, source)
+    except (ValueError, LookupError, AttributeError, OSError, RuntimeError) as error:
+        raise ModelError(f"the model is damaged: {error}; onnx.checker.check_model may say where") from error
     search = Search(graph_model.graph, form, chosen)
     candidates = list(search.candidates())
     refused: list[Refusal] = []
@@ -246,13 +253,21 @@ def replace(
         reason = "is used outside the place; keep_shared=True replaces it nevertheless"
         refused += [_refusal(item, f"{_shared(item)[0]} {reason}") for item in candidates if item.shared]
         kept = [(item, None) for item in candidates if not item.shared]
+    for entry in list(kept):
+        op = entry[0].op
+        imported = graph_model.opset_imports.get(op.domain, op.version)
+        if imported < op.version:
+            reason = f"the model imports version {imported} of {op.domain}, and the op is of version {op.version}"
+            refused.append(_refusal(entry[0], reason))
+            kept.remove(entry)
     if verify and kept:
         step("comparing places")
         kept = _compared(source, inputs, [item for item, _ in kept], refused)
     found = _with_bodies(graph_model, kept, refused) if bodies else kept
     places = tuple(_place(item, difference) for item, difference in found)
+    taken = _names(graph_model)
     for candidate, _ in found:
-        _apply(graph_model, candidate)
+        _apply(graph_model, candidate, taken)
     counts = {op.signature.qualified_name: 0 for op in chosen}
     for place in places:
         counts[place.op] += 1
@@ -288,7 +303,11 @@ def _normal_form(model: onnx_ir.Model, source: Model) -> Any:
         types = types_of(infer_types(source.proto, _inference_functions(source)))
     except InferenceError as error:
         raise ModelError(f"the types of the model's values cannot be inferred: {error}") from error
-    return normal_form(model.graph, types, model.opset_imports.get("", 1))
+    return normal_form(model.graph, types, _opset(model))
+
+
+def _opset(model: onnx_ir.Model) -> int:
+    return model.opset_imports.get("", model.opset_imports.get("ai.onnx", 1))
 
 
 def _inference_functions(source: Model) -> dict[Any, Any]:
@@ -343,6 +362,9 @@ def _with_bodies(
             step(f"exporting {name}")
             made[key] = _body(candidate, model)
         body = made[key]
+        own = model.functions.get((candidate.op.domain, candidate.op.name, ""))
+        if not isinstance(body, str) and own is not None and not _is_same_function(own, body):
+            body = "the model has another function of that name"
         if not isinstance(body, str) and added.setdefault(name, body) != body:
             body = "it needs another body than an earlier place, and a model has one per op; declare another op for it"
         if isinstance(body, str):
@@ -355,6 +377,12 @@ def _with_bodies(
     return found
 
 
+def _is_same_function(function: onnx_ir.Function, body: onnx.FunctionProto) -> bool:
+    from onnx_ir.serde import deserialize_function, serialize_function
+
+    return serialize_function(function) == serialize_function(deserialize_function(body))
+
+
 def _body(candidate: Candidate, model: onnx_ir.Model) -> onnx.FunctionProto | str:
     """Return the body of the op for a place, or why there is none."""
     decomposition = candidate.op.decomposition
@@ -363,7 +391,7 @@ def _body(candidate: Candidate, model: onnx_ir.Model) -> onnx.FunctionProto | st
     if decomposition is None:
         return f"{candidate.op.signature.qualified_name} has no decomposition that can be a body"
     try:
-        return bodies.body(decomposition, candidate.specs, candidate.attributes, model.opset_imports.get("", 1))
+        return bodies.body(decomposition, candidate.specs, candidate.attributes, _opset(model))
     except PyopsError as error:
         return str(error)
 
@@ -383,7 +411,20 @@ def _place(candidate: Candidate, difference: float | None) -> Place:
     return Place(name, output, names, tuple(_shared(candidate)), dict(candidate.attributes), difference)
 
 
-def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
+def _names(model: onnx_ir.Model) -> set[str | None]:
+    """Return the names of all values, those of inner graphs included."""
+    outputs = {value.name for node in model.graph.all_nodes() for value in (*node.outputs, *node.inputs) if value}
+    return outputs | {value.name for value in model.graph.inputs} | {*model.graph.initializers}
+
+
+def _unused(name: str, taken: set[str | None]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _apply(model: onnx_ir.Model, candidate: Candidate, taken: set[str | None]) -> None:
     """Insert a node of the op after the last node of a place, and remove the nodes whose values are no longer used."""
     import onnx_ir
 
@@ -394,7 +435,7 @@ def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
     inputs = []
     for number, (value, permutation) in enumerate(candidate.inputs):
         if permutation:
-            turned = onnx_ir.Value(name=f"{old.name}_input_{number}", type=value.type)
+            turned = onnx_ir.Value(name=_unused(f"{old.name}_input_{number}", taken), type=value.type)
             perm = onnx_ir.AttrInt64s("perm", permutation)
             added.append(
                 onnx_ir.Node("", "Transpose", [value], [perm], outputs=[turned], name=f"{turned.name}_transposed")
@@ -403,7 +444,8 @@ def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
         inputs.append(value)
     given = [item for item in signature.attributes if candidate.attributes[item.name] is not None]
     attributes = [onnx_ir.serde.deserialize_attribute(attribute_proto(a, candidate.attributes[a.name])) for a in given]
-    new = onnx_ir.Value(name=old.name, type=old.type, shape=old.shape)
+    new = onnx_ir.Value(name=old.name, type=old.type, shape=old.shape, doc_string=old.doc_string)
+    new.metadata_props.update(old.metadata_props)
     node = onnx_ir.Node(
         signature.domain, signature.name, inputs, attributes, outputs=[new], name=last.name, version=None
     )
@@ -411,7 +453,7 @@ def _apply(model: onnx_ir.Model, candidate: Candidate) -> None:
     node.doc_string = last.doc_string
     model.graph.insert_after(last, [*added, node])
     old.replace_all_uses_with(new, replace_graph_outputs=True)
-    old.name = f"{old.name}_replaced"
+    old.name = _unused(f"{old.name}_replaced", taken)
     for gone in candidate.nodes:
         if all(not value.uses() and not value.is_graph_output() for value in gone.outputs):
             read = [value for value in gone.inputs if value is not None and value.is_initializer()]

@@ -85,7 +85,7 @@ class Model:
 
     def imports(self) -> set[tuple[str, int]]:
         """Return the domain and version of every opset that the model or one of its functions imports."""
-        return {(entry.domain, entry.version) for _, imports in self.containers() for entry in imports}
+        return {(_text(entry.domain), entry.version) for _, imports in self.containers() for entry in imports}
 
     def functions(self) -> set[Key]:
         """Return the domain and name of every function that the model defines."""
