@@ -31,7 +31,7 @@ it in ONNX Runtime, compared it with torch, and wrote this page, with {versions}
   run without torch, those of `aten` and other namespaces are [nodes that call torch](fallback.md).
 - **counterparts**: how many of the model's values [`exporters.verify(..., locate=True)`](debugging.md#a-wrong-number)
   compares with torch's, for the example; a text is an error of it, such as a node that it names although none is wrong.
-  The median is {median}.
+  The median of those measured is {median}.
 - **seconds**: the processor time of the export, by torch and by `exporters.export`.
 
 """

@@ -28,7 +28,7 @@ def test_results_are_resumed_and_shown(tmp_path):
     again = Results.resume(tmp_path / "models.json")
     page = as_markdown(known, again)
     assert "| BertModel | transformers | no | yes | 1e-06 | 3 | 2 pyops | 93% |" in page
-    assert "The median is 93%" in page
+    assert "The median of those measured is 93%" in page
     assert "it \\| ended" in page
     data = json.loads((tmp_path / "models.json").read_text())
     (tmp_path / "models.json").write_text(json.dumps({**data, "versions": {}}))
