@@ -18,7 +18,6 @@ from .. import Op
 from .._core import AttributeKind, Decomposition, Signature
 from .._onnx import bodies
 from .._onnx.type_inference import infer_types
-from .._support.element_types import DType
 from ..errors import InputError, MissingDependencyError, PyopsError
 from ..shapes import TensorSpec
 from .matching import ANY
@@ -55,8 +54,6 @@ class Pattern:
         The values of the attributes for which it was made, without those that it leaves open.
     dims : sequence of sequences
         The sizes of the inputs: ints, or names.
-    dtypes : sequence of numpy.dtype
-        The dtypes of the inputs.
     """
 
     decomposition: Decomposition
@@ -64,7 +61,6 @@ class Pattern:
     names: Sequence[str]
     attributes: Mapping[str, Any]
     dims: Sequence[Sequence[Any]]
-    dtypes: Sequence[DType]
 
     @property
     def is_ranked(self) -> bool:
@@ -238,7 +234,7 @@ def _read(
         known = [types[str(value.name)] for value in inputs]
         for value, name in zip(inputs, names, strict=True):
             value.name = name
-        dims, dtypes = [item.shape or () for item in known], [item.dtype for item in known]
+        dims = [item.shape or () for item in known]
         root = form.of(output)
         leaves = {id(form.of(value)[1]) for value in inputs}
         for _, term in _inner(root):
@@ -247,7 +243,7 @@ def _read(
                     f"{decomposition.name} has a constant of many elements, a branch, a loop or random numbers, with "
                     "which no model can be compared; pass the constant as an input"
                 )
-        found.append(Pattern(decomposition, root, names, fixed, dims, dtypes))
+        found.append(Pattern(decomposition, root, names, fixed, dims))
     return found
 
 
