@@ -85,6 +85,7 @@ into. Such a model runs in any session. The replacements are:
 | comparisons of float16 with numbers and scalars | The number is rounded to float16, as in torch. |
 | `lerp` of infinities | By the absolute value of the weight, as in torch. |
 | `log_softmax`, `sigmoid` and `silu` in float64 | NaN beside an infinity; no value becomes 0 that is not. |
+| `multilabel_margin_loss` with targets that end at a -1 | What comes after the -1 is not counted. |
 | `repeat_interleave`, `layer_norm` and `prod` of no elements | `Tile`, arithmetic and `ReduceProd`. |
 | `flip` of a scalar | The scalar. |
 | `a + b` of booleans, `nonzero` of floats | `Or`, and a `Cast`. |

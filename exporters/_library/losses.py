@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,26 @@ def _linear_cross_entropy_and_gradients(
     # Gradients that were not requested are empty. The others are NaN, since only a backward pass reads them.
     ranks = {"compute_input_grad": 2, "compute_linear_weight_grad": 2, "compute_linear_bias_grad": 1}
     return loss, *(like(np.full((int(given[name]),) * rank, np.nan), input) for name, rank in ranks.items())
+
+
+@lower("aten::multilabel_margin_loss_forward", replaces=True)
+def _multilabel_margin(self: Any, target: Any, reduction: int) -> Any:
+    """Lower the loss in which targets end at the first negative one; torch's decomposition counts the others, too."""
+    if not self.shape:
+        return NotImplemented
+    ended = onnx_ops.CumSum(onnx_ops.Cast(target < like(0, target), to=onnx_ir.DataType.INT32), constant(-1))
+    valid = onnx_ops.Equal(ended, like(0, ended))
+    of_target = onnx_ops.GatherElements(self, onnx_ops.Where(valid, target, like(0, target)), axis=-1)
+    valid, target, of_target = (onnx_ops.Unsqueeze(item, constant([-1])) for item in (valid, target, of_target))
+    count = _size(self, -1)
+    hits = onnx_ops.And(valid, onnx_ops.Equal(target, onnx_ops.Range(constant(0), count, constant(1))))
+    is_target = onnx_ops.ReduceMax(onnx_ops.CastLike(hits, self), constant([-2]), keepdims=0)
+    zero = like(0.0, self)
+    others = onnx_ops.Where(is_target > zero, like(-math.inf, self), self)
+    margins = like(1.0, self) - of_target + onnx_ops.Unsqueeze(others, constant([-2]))
+    counted = onnx_ops.Where(onnx_ops.And(valid, margins > zero), margins, zero)
+    losses = onnx_ops.ReduceSum(counted, constant([-2, -1]), keepdims=0) / onnx_ops.CastLike(count, self)
+    return _reduced(losses, onnx_ops.CastLike(onnx_ops.Size(losses), losses), reduction), is_target
 
 
 def _linear(x: Any, weight: Any, bias: Any) -> Any:

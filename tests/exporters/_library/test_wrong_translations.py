@@ -447,6 +447,19 @@ CASES = {
         (torch.tensor([[1.0, INF], [1.0, 2.0]]),),
         None,
     ),
+    "targets that end": (
+        lambda x, target: tuple(
+            torch.nn.functional.multilabel_margin_loss(row, places, reduction=reduction)
+            for reduction in ("none", "mean", "sum")
+            for row, places in ((x, target), (x[0], target[0]))
+            if (reduction, row.dim()) != ("none", 1)  # torch captures a vector in place of this number
+        ),
+        (
+            torch.tensor([[0.1, -2.0, 0.3, 5.0], [NAN, 1.5, -0.5, 0.2], [INF, 1.0, -INF, 2.0]]),
+            torch.tensor([[3, -1, 1, -1], [2, 1, -1, 0], [1, 1, 3, 2]]),
+        ),
+        (ramp(2, 4), torch.tensor([[-1, 2, 3, 0], [0, 1, 2, 3]])),
+    ),
     "LSTM with a projection": (torch.nn.LSTM(5, 4, proj_size=3), (ramp(4, 2, 5),), (ramp(4, 3, 5),)),
     "LSTM with projections": (
         torch.nn.LSTM(5, 4, 2, bias=False, batch_first=True, bidirectional=True, proj_size=2),
