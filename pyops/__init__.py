@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ._patterns.replacement import replace as replace
     from .testing._model_comparison import compare_models as compare_models
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Hidden from type checkers, which would otherwise accept any name; they read the imports above.
 if not TYPE_CHECKING:

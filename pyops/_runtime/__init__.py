@@ -1,1 +1,1 @@
-"""Modules that pickles of sessions name which pyops 0.2 made, to say what to do with them."""
+"""Modules that pickles of sessions name which pyops 0.2.0 made, to say what to do with them."""

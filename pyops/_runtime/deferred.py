@@ -10,7 +10,7 @@ from ..errors import PickleError
 def __getattr__(name: str) -> Any:
     if name in ("unpickled", "InferenceSession"):
         raise PickleError(
-            "this pickle of a session was made by pyops 0.2, which named its parts otherwise; pickle the session again "
-            'with this release, or load it with the old one: pip install "onnx-pyops<0.3"'
+            "this pickle of a session was made by pyops 0.2.0, a development version, which named its parts otherwise; "
+            "pickle the session again with this release"
         )
     raise AttributeError(f"module 'pyops._runtime' has no attribute {name!r}")

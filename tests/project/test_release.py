@@ -39,13 +39,13 @@ def test_links_of_the_readme_work_on_an_index(address: str) -> None:
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    metadata = {"version": "0.2.0"}
+    metadata = {"version": "0.3.0"}
     module.PackageMetadata(str(ROOT), {"address": address}).update(metadata)
     links = re.findall(r"\]\((.*?)\)", metadata["readme"]["text"])
     relative = [link for link in links if not link.startswith(("https://", "#"))]
     assert bool(relative) == (not address)
     if address:
-        assert f"{address}blob/v0.2.0/docs/shapes.md" in links
+        assert f"{address}blob/v0.3.0/docs/shapes.md" in links
         assert all(url.startswith(address.rstrip("/")) for url in metadata["urls"].values())
     else:
         assert "urls" not in metadata
