@@ -13,6 +13,7 @@ from pyops import Op
 from pyops import replace as replace_nodes
 from pyops._core import ModelSource
 from pyops._support.progress import progress
+from pyops._tolerances import tolerances_by_name
 from pyops.errors import warn
 
 from . import _pipeline as pipeline
@@ -298,6 +299,8 @@ def verify(
     ------
     ExportError
         `model` is not a model; the arguments are missing, given twice, or do not match the program's inputs in number.
+    InputError
+        `tolerances` are not pairs of numbers by dtype.
     ModelError
         A session cannot load `program`.
     BaseException
@@ -315,6 +318,7 @@ def verify(
     >>> assert report.ok, report
     """
     check_model("verify", model)
+    allowed = tolerances_by_name(tolerances)
     calls, keywords = calls_of(model, args, samples, kwargs)
     first = next(calls, None)
     if first is None:
@@ -322,4 +326,4 @@ def verify(
     with evaluation(model):
         if program is None:
             program = export(model, first, kwargs=keywords, fill_missing=fill_missing, verify=False)
-        return compared(model, first, calls, keywords, program, tolerances or {}, fill_missing, locate)
+        return compared(model, first, calls, keywords, program, allowed, fill_missing, locate)

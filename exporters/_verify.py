@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 from pyops._core import ModelSource
-from pyops._support.element_types import DType
 from pyops._support.progress import step
+from pyops._tolerances import Tolerances
 
 from ._capture.comparison import allow_rounding, results
 from ._capture.model_arguments import as_tuple, input_values
@@ -20,7 +19,7 @@ from ._capture.preparation import Model
 from ._locate import locatable, locate_difference
 from ._report import OutputComparison, VerificationReport, compare
 from ._torch.private.trees import tensor_leaves
-from ._torch.tensors import as_onnx_array, numpy_dtype
+from ._torch.tensors import as_onnx_array
 from .errors import ExportError
 
 
@@ -30,7 +29,7 @@ def compared(
     calls: Iterable[tuple[Any, ...]],
     keywords: Mapping[str, Any],
     program: ModelSource,
-    tolerances: Mapping[Any, tuple[float, float]],
+    tolerances: Tolerances,
     fill_missing: bool,
     locating: bool,
 ) -> VerificationReport:
@@ -40,8 +39,6 @@ def compared(
     from pyops import InferenceSession  # needs onnxruntime, which exporting does not
 
     searched = locatable(program) if locating else None
-
-    allowed = {_dtype(dtype).name: pair for dtype, pair in tolerances.items()}
     run = model.module() if isinstance(model, torch.export.ExportedProgram) else model
     captured: torch.export.ExportedProgram | None = getattr(program, "exported_program", None)
     outputs: list[OutputComparison] = []
@@ -61,14 +58,14 @@ def compared(
             expected = results(run, sample, keywords)
             feed = {name: as_onnx_array(value) for name, value in input_values(session, sample, keywords).items()}
             actual = session.run(None, feed)
-            reports = compare(count, names, expected, actual, allowed)
+            reports = compare(count, names, expected, actual, tolerances)
             # What the user allows is all that is allowed.
-            outputs += allow_rounding(reports, captured, sample, keywords) if captured and not allowed else reports
+            outputs += allow_rounding(reports, captured, sample, keywords) if captured and not tolerances else reports
             count += 1
             agree = all(item.ok for item in outputs)
             if searched and (location is None or (agreed and not agree)):
                 wanted = dict(zip(names, expected, strict=False))
-                location = locate_difference(searched, (sample, keywords), wanted, feed, unoptimized, allowed, agree)
+                location = locate_difference(searched, (sample, keywords), wanted, feed, unoptimized, tolerances, agree)
             agreed = agree
     return VerificationReport(tuple(outputs), count, location)
 
@@ -78,10 +75,6 @@ def _providers(run: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> li
     model = [*run.parameters(), *run.buffers()] if isinstance(run, torch.nn.Module) else []
     on_gpu = any(tensor.device.type == "cuda" for tensor in model or tensor_leaves((args, kwargs)))
     return (["CUDAExecutionProvider"] if on_gpu else []) + ["CPUExecutionProvider"]
-
-
-def _dtype(dtype: Any) -> DType:
-    return numpy_dtype(dtype) if isinstance(dtype, torch.dtype) else np.dtype(dtype)
 
 
 def calls_of(

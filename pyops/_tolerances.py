@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ._support.element_types import STRING, describe
+from ._support.element_types import ELEMENT_TYPES, STRING, describe
+from .errors import InputError
 
 Array = np.ndarray[Any, Any]
 
@@ -30,6 +32,47 @@ WIDE_TOLERANCES: Tolerances = {
     "float32": (1e-3, 1e-4),
     "float64": (1e-5, 1e-7),
 }
+
+
+def check_tolerance(name: str, value: Any) -> None:
+    """Raise an InputError unless a tolerance is a number of at least 0."""
+    if not isinstance(value, Real) or not value >= 0:
+        raise InputError(f"{name} is {value!r}; expected a number of at least 0, such as 1e-3")
+
+
+def tolerances_by_name(given: Any) -> Tolerances:
+    """Return tolerances that a user gives by dtype, NumPy's or torch's, by the names of the dtypes; none for None.
+
+    Raises
+    ------
+    InputError
+        They are anything else, or ONNX has no tensors of numbers of a dtype.
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f'tolerances is {given!r}; expected (rtol, atol) by dtype, such as tolerances={{"float32": (1e-3, 1e-5)}}'
+        )
+    known = [row.dtype.name for row in ELEMENT_TYPES if row.dtype != STRING]
+    found: dict[str, tuple[float, float]] = {}
+    for dtype, pair in given.items():
+        name = _name(dtype)
+        if name not in known:
+            raise InputError(f"tolerances has {dtype!r}, which is none of the dtypes {', '.join(known)}")
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise InputError(f"tolerances[{dtype!r}] is {pair!r}; expected (rtol, atol), such as (1e-3, 1e-5)")
+        for which, value in zip(("rtol", "atol"), pair, strict=True):
+            check_tolerance(f"the {which} of tolerances[{dtype!r}]", value)
+        found[name] = (pair[0], pair[1])
+    return found
+
+
+def _name(dtype: Any) -> str:
+    try:
+        return dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    except TypeError:
+        return str(dtype).removeprefix("torch.")
 
 
 class Difference(NamedTuple):

@@ -19,7 +19,7 @@ from .._onnx.type_inference import infer_types
 from .._support.progress import progress, step
 from .._support.text_tables import Displayable, Part
 from ..errors import InputError, MissingDependencyError, ModelError, PyopsError
-from ..testing._random_inputs import random_feed
+from ..testing._random_inputs import given_feed, random_feed
 
 if TYPE_CHECKING:
     import onnx
@@ -205,7 +205,8 @@ def replace(
     Raises
     ------
     InputError
-        There are no ops, an op has no decomposition, or an input of the model cannot be generated.
+        There are no ops, an op has no decomposition, an input of the model cannot be generated, or `inputs` are not
+        arrays by name.
     ModelError
         The model is in ORT format or cannot be loaded, or a shape function rejects a node of it.
     MissingDependencyError
@@ -233,6 +234,7 @@ def replace(
         raise InputError(f"ops is a list of ops: pass ops=[{ops.__name__}]")
     chosen = list(ops)
     _check_ops(chosen)
+    given = None if inputs is None else given_feed(inputs)
     source = load_model(model)
     if source.proto is None:
         raise ModelError("a model in ORT format cannot be changed; pass the model that it was made from")
@@ -262,7 +264,7 @@ def replace(
             kept.remove(entry)
     if verify and kept:
         step("comparing places")
-        kept = _compared(source, inputs, [item for item, _ in kept], refused)
+        kept = _compared(source, given, [item for item, _ in kept], refused)
     found = _with_bodies(graph_model, kept, refused) if bodies else kept
     places = tuple(_place(item, difference) for item, difference in found)
     taken = _names(graph_model)
@@ -322,7 +324,7 @@ def _compared(
 ) -> list[tuple[Candidate, float | None]]:
     from .place_checks import differences
 
-    feed = dict(inputs) if inputs is not None else _generated(source)
+    feed = _generated(source) if inputs is None else dict(inputs)
     kept: list[tuple[Candidate, float | None]] = []
     for candidate, found in differences(source, feed, candidates):
         if isinstance(found, str):

@@ -16,6 +16,7 @@ from .. import Op
 from .._core import AnyOp, Attribute, AttributeKind, adopted_ops, op_versions
 from .._support.element_types import DType
 from .._support.progress import progress, track
+from .._tolerances import check_tolerance
 from ..errors import InputError, MissingDependencyError
 from . import _decomposition_checks, _engine_checks, _kernel_checks, _thread_checks
 from ._case import Case, Check, NotRun, copies, format_error, hide_own_frames, quiet, where_available
@@ -95,7 +96,7 @@ def check(
     CheckError
         A check failed. ``error.report`` is the report; the cause is the error of the first failed check.
     InputError
-        The arguments do not fit the op, or a name in `checks` is unknown.
+        The arguments do not fit the op, a name in `checks` is unknown, or a tolerance is not a number of at least 0.
     MissingDependencyError
         `generate` is given, and hypothesis is not installed.
 
@@ -117,6 +118,9 @@ def check(
         sample = sample.with_expected(*(expected if isinstance(expected, tuple) else (expected,)))
     subject = f"{sample!r}{', generated inputs' if sample.generated else ''}"
     wanted = _wanted(checks)
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None:
+            check_tolerance(name, value)
     is_strategy = hasattr(generate, "example") and hasattr(generate, "filter")
     if not is_strategy and (not isinstance(generate, int) or generate < 0):
         raise InputError(

@@ -14,9 +14,9 @@ import numpy as np
 from .._core import Model, ModelSource, load_model
 from .._support.progress import progress
 from .._support.text_tables import Part
-from .._tolerances import TOLERANCES, Array
+from .._tolerances import TOLERANCES, Array, Tolerances, tolerances_by_name
 from ..errors import InputError, ModelError
-from ._random_inputs import random_feed
+from ._random_inputs import given_feed, random_feed
 from ._wrong_node import CALL, Expected, Location, ModelValues, ValueComparison, compare_value, locate, metadata
 
 _TIMES = 10
@@ -79,7 +79,7 @@ def compare_models(
     inputs : mapping of str to array, optional
         The inputs by name; random numbers by default, with 3 for each size that the model does not give.
     tolerances : mapping, optional
-        ``(rtol, atol)`` by the name of a dtype, such as ``"float32"``. By default an element may differ by ten times
+        ``(rtol, atol)`` by dtype, such as ``"float32"``. By default an element may differ by ten times
         what `pyops.testing.assert_close` allows for the largest element of its tensor.
     fill_missing, libraries
         As for `pyops.InferenceSession`; the paths of custom-op libraries to register.
@@ -92,7 +92,8 @@ def compare_models(
     Raises
     ------
     InputError
-        The models have different names of inputs or outputs, or an input cannot be generated.
+        An argument has an invalid value, the models have different names of inputs or outputs, or an input cannot be
+        generated.
     ModelError
         A session cannot load a model, or a model is in ORT format, whose values cannot be compared.
 
@@ -105,15 +106,18 @@ def compare_models(
     >>> comparison.ok, comparison.first.op
     (False, 'Log')
     """
+    allowed = tolerances_by_name(tolerances)
+    if isinstance(libraries, (str, os.PathLike)):
+        raise InputError(f"libraries is a list of paths: pass libraries=[{os.fspath(libraries)!r}]")
+    paths = [os.fspath(path) for path in libraries]
+    given = None if inputs is None else given_feed(inputs)
     models = [_loaded(a), _loaded(b)]
     settings: dict[str, Any] = {"fill_missing": fill_missing}
-    paths = [os.fspath(path) for path in libraries]
     sessions = [_session(item, paths, True, settings) for item in models]
     _check_interfaces(sessions)
-    feed = dict(random_feed(sessions[0].get_inputs(), np.random.default_rng(0)) if inputs is None else inputs)
+    feed = random_feed(sessions[0].get_inputs(), np.random.default_rng(0)) if given is None else given
     names = [item.name for item in sessions[0].get_outputs()]
     right, other = (dict(zip(names, session.run(names, feed), strict=True)) for session in sessions)
-    allowed = tolerances or {}
     agree = _agree(right, other, allowed)
     first, second = (ModelValues(item, feed, lambda part: _session(part, paths, False, settings)) for item in models)
     pairs = counterparts(first, second)
@@ -159,7 +163,7 @@ def _check_interfaces(sessions: Sequence[Any]) -> None:
             )
 
 
-def _expected(array: Array, tolerances: Mapping[str, tuple[float, float]]) -> Expected:
+def _expected(array: Array, tolerances: Tolerances) -> Expected:
     if array.dtype.name in tolerances:
         return Expected(array, *tolerances[array.dtype.name])
     rtol, atol = TOLERANCES.get(array.dtype.name, (0.0, 0.0))
@@ -170,7 +174,7 @@ def _expected(array: Array, tolerances: Mapping[str, tuple[float, float]]) -> Ex
     return Expected(array, 0.0, _TIMES * (atol + rtol * largest))
 
 
-def _agree(right: Mapping[str, Any], other: Mapping[str, Any], tolerances: Mapping[str, tuple[float, float]]) -> bool:
+def _agree(right: Mapping[str, Any], other: Mapping[str, Any], tolerances: Tolerances) -> bool:
     arrays = {name: _expected(item, tolerances) for name, item in right.items() if isinstance(item, np.ndarray)}
     return all(compare_value(name, "", "", expected, other[name]).ok for name, expected in arrays.items())
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._support.element_types import STRING, DType, from_type_str
+from .._support.element_types import STRING, DType, describe, from_type_str
 from ..errors import InputError
 
 _SIZE = 3
@@ -44,3 +44,25 @@ def random_feed(inputs: Sequence[Any], random: np.random.Generator) -> dict[str,
         shape = [size if isinstance(size, int) else _SIZE for size in item.shape]
         feed[item.name] = random_array(row.dtype, shape, random)
     return feed
+
+
+def given_feed(inputs: Any) -> dict[str, Any]:
+    """Return the inputs that a user gives for a model.
+
+    Raises
+    ------
+    InputError
+        They are not arrays by name.
+    """
+    if not isinstance(inputs, Mapping):
+        raise InputError(
+            f"inputs is {describe(inputs)}; expected arrays by the names of the model's inputs, such as "
+            'inputs={"x": np.ones(3, np.float32)}'
+        )
+    for name, value in inputs.items():
+        items = value if isinstance(value, list) else [value]  # a sequence is a list of arrays
+        if not all(item is None or hasattr(item, "dtype") for item in items):
+            raise InputError(
+                f"input {name!r} is {describe(value)}; pass an array, for example np.asarray({name}, np.float32)"
+            )
+    return dict(inputs)

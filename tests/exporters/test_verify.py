@@ -14,6 +14,7 @@ import exporters
 from exporters._report import VerificationReport, compare
 from exporters._torch.tensors import as_array
 from pyops import onnx_op
+from pyops.errors import InputError
 
 T = TypeVar("T", np.float16, np.float32, np.float64, ml_dtypes.bfloat16)
 
@@ -303,6 +304,22 @@ def test_tolerances_by_dtype(model):
         assert (report.outputs[0].rtol, report.outputs[0].atol) == (0, 0.02)
     assert "0.02 + 0 rel" in str(report)
     assert not exporters.verify(other, (x,), program, tolerances={torch.float16: (0.0, 0.02)}).ok
+
+
+@pytest.mark.parametrize(
+    ("tolerances", "words"),
+    [
+        (1e-3, "tolerances is 0.001; expected .* such as tolerances="),
+        ((1e-3, 1e-3), "tolerances is .*; expected .* by dtype"),
+        ({"float": (0, 0)}, "'float', which is none of the dtypes float16, float32"),
+        ({torch.quint8: (0, 0)}, "torch.quint8, which is none of the dtypes"),
+        ({torch.float32: 1e-3}, r"tolerances\[torch.float32\] is 0.001; expected \(rtol, atol\)"),
+        ({np.float32: (0, -1)}, "the atol of tolerances.* is -1; expected a number of at least 0"),
+    ],
+)
+def test_wrong_tolerances_are_named(model, tolerances, words):
+    with pytest.raises(InputError, match=words):
+        exporters.verify(model(torch_twice), (torch.ones(2),), tolerances=tolerances)
 
 
 def test_samples_are_read_one_by_one_and_summed_up(model):

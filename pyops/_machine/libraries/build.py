@@ -72,7 +72,7 @@ def build(
     CompileError
         Ops cannot be built; the message names each, its line and the reason.
     InputError
-        There is nothing to build, or the target, CPU or linker is unknown.
+        There is nothing to build, `ops` has something else, or the target, CPU or linker is unknown.
     MissingDependencyError
         There is no C compiler, or no numba.
     OSError
@@ -99,7 +99,10 @@ def build(
     >>> session.run(None, {"x": np.array([3], np.float32)})
     [array([1.5], dtype=float32)]
     """
-    wanted = dict.fromkeys([ops] if isinstance(ops, Op) else ops)
+    wanted = dict.fromkeys([ops] if isinstance(ops, (Op, str)) else ops)
+    for op in wanted:
+        if not isinstance(op, Op):
+            raise InputError(f"ops has {op!r}; expected ops themselves, as in ops=[my_ops.twice]")
     wanted |= dict.fromkeys(example.op for example in examples)
     if not wanted:
         raise InputError("there is nothing to build: give ops, or examples of them")

@@ -466,6 +466,8 @@ def test_wrong_arguments(rms_norm, tmp_path):
 
     with pytest.raises(InputError, match="has no decomposition, which says what it replaces"):
         pyops.replace(model(), [bare])
+    with pytest.raises(InputError, match="inputs is list; expected arrays by the names"):
+        pyops.replace(model(), [rms_norm], inputs=[1.0])  # type: ignore[arg-type]
     path = Path(tmp_path, "a.ort")
     path.write_bytes(b"1234ORTM")
     with pytest.raises(ModelError, match="a model in ORT format cannot be changed"):

@@ -209,6 +209,10 @@ def test_what_can_check_nothing_is_refused(op):
         check(op, X, checks=[])
     with pytest.raises(InputError, match="generate is -1; expected the number of samples"):
         check(op, X, generate=-1)
+    with pytest.raises(InputError, match="rtol is 'a'; expected a number of at least 0"):
+        check(op, X, rtol="a")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="atol is nan; expected a number of at least 0"):
+        check(op, X, atol=np.nan)
 
 
 def test_an_op_that_is_not_declared_any_more_is_refused(op):

@@ -209,6 +209,24 @@ def test_other_tolerances_and_other_interfaces():
         pyops.compare_models(sequence, sequence)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"inputs": [np.ones(3)]}, r"inputs is list; expected arrays by the names .* inputs=\{"),
+        ({"inputs": np.ones(3)}, r"inputs is float64\[3\]; expected arrays by the names"),
+        ({"inputs": {"x": [1.0, 2.0]}}, r"input 'x' is list; pass an array, for example np\.asarray"),
+        ({"tolerances": 1e-3}, "tolerances is 0.001; expected .* such as tolerances="),
+        ({"tolerances": {"float32": 1e-3}}, r"tolerances\['float32'\] is 0.001; expected \(rtol, atol\)"),
+        ({"tolerances": {"float32": (1e-3, "1e-5")}}, "the atol of .* is '1e-5'; expected a number of at least 0"),
+        ({"tolerances": {"float": (1, 1)}}, "'float', which is none of the dtypes float16, float32"),
+        ({"libraries": "custom.so"}, r"libraries is a list of paths: pass libraries=\['custom.so'\]"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments, words):
+    with pytest.raises(InputError, match=words):
+        pyops.compare_models(long_model(), long_model(), **arguments)
+
+
 def test_a_model_in_ort_format_is_refused(tmp_path):
     (tmp_path / "model.ort").write_bytes(b"0000ORTM")
     with pytest.raises(ModelError, match="in ORT format cannot be compared; pass the model that it was made from"):

@@ -189,6 +189,8 @@ def test_ranks_that_nobody_gave_are_asked_for(tmp_path: Path) -> None:
     ("options", "words"),
     [
         ({}, "there is nothing to build"),
+        ({"ops": ["ns::Name"]}, r"ops has 'ns::Name'; expected ops themselves, as in ops=\[my_ops\.twice\]"),
+        ({"ops": "ns::Name"}, "ops has 'ns::Name'"),
         ({"ops": prints, "target": "amiga"}, "there is no target 'amiga'; the targets are linux-x86-64"),
         ({"ops": prints, "cpu": "z80"}, "cannot tell at run time whether a CPU is 'z80'"),
         ({"ops": prints, "linker": "ld"}, "linker='ld' is unknown"),
