@@ -47,7 +47,7 @@ class ModelComparison(Location):
 
     def parts(self) -> list[Part]:
         """Return the parts to display: the first wrong node, or that the models agree, and the table of values."""
-        verdict = ["the models agree"] if self.ok else self.headline()
+        verdict = ["the models agree"] * self.ok + self.headline()
         return [*verdict, *["the inputs were generated"] * self.generated, *self.values_around()]
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,9 +127,11 @@ def compare_models(
         return {name: _expected(found[pairs[name]], allowed) for name in wanted if pairs.get(name) in found}
 
     found = locate(second, reference, agree)
-    right, other = (values.run([name for name in names if name in values.producers]) for values in (first, second))
-    changing = "the models differ only with ONNX Runtime's optimizations, which change what one of them computes"
-    note = found.note if agree or not _agree(right, other, allowed) else changing
+    note = _not_compared(right) if agree else found.note
+    if not agree:
+        right, other = (values.run([name for name in names if name in values.producers]) for values in (first, second))
+        if _agree(right, other, allowed):
+            note = "the models differ only with ONNX Runtime's optimizations, which change what one of them computes"
     return ModelComparison(found.first, found.values, found.steps, note, ok=agree, generated=inputs is None)
 
 
@@ -177,6 +179,17 @@ def _expected(array: Array, tolerances: Tolerances) -> Expected:
 def _agree(right: Mapping[str, Any], other: Mapping[str, Any], tolerances: Tolerances) -> bool:
     arrays = {name: _expected(item, tolerances) for name, item in right.items() if isinstance(item, np.ndarray)}
     return all(compare_value(name, "", "", expected, other[name]).ok for name, expected in arrays.items())
+
+
+def _not_compared(outputs: Mapping[str, Any]) -> str:
+    """Return which outputs have no number that could differ, and why."""
+    found = []
+    for name, array in outputs.items():
+        if not isinstance(array, np.ndarray):
+            found.append(f"{name!r} (no tensor)")
+        elif not array.size or (array != array).all():  # np.isnan takes no strings
+            found.append(f"{name!r} ({'NaN everywhere' if array.size else 'empty'})")
+    return f"but no number was compared of output {', '.join(found)}; other inputs may show more" if found else ""
 
 
 def counterparts(a: ModelValues, b: ModelValues) -> dict[str, str]:

@@ -210,6 +210,24 @@ def test_other_tolerances_and_other_interfaces():
 
 
 @pytest.mark.parametrize(
+    ("x", "words"),
+    [
+        ([np.nan, np.nan], "no number was compared of output 'y' (NaN everywhere)"),
+        ([], "'y' (empty)"),
+        ([np.nan, 1], None),
+    ],
+    ids=["NaN", "empty", "NaN and a number"],
+)
+def test_it_says_where_nothing_could_differ(x, words):
+    text = '<ir_version: 10, opset_import: ["": 20]> main (float[n] x) => (float[n] y) { y = %s(x) }'
+    models = [onnx.parser.parse_model(text % op) for op in ("Tanh", "Tanh" if len(x) and words is None else "Exp")]
+    found = pyops.compare_models(*models, {"x": np.array(x, np.float32)})
+    assert found.ok
+    assert str(found).startswith("the models agree\n")
+    assert (words in str(found)) if words else not found.note
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"inputs": [np.ones(3)]}, r"inputs is list; expected arrays by the names .* inputs=\{"),
