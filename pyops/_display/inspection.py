@@ -19,7 +19,7 @@ from .. import _core as core
 from .._support.builtin_operators import ONNX_DOMAIN, is_builtin, unknown_version
 from .._support.element_types import describe, dtype_name, format_shape, from_onnx
 from .._support.text_tables import Displayable, Part
-from ..errors import DeclarationError, ModelError
+from ..errors import DeclarationError
 from .op_table import engine_name, format_kernel
 
 if TYPE_CHECKING:
@@ -225,12 +225,10 @@ def inspect(
     Raises
     ------
     ModelError
-        `source` is not an ONNX model.
+        `source` is not an ONNX model, is in ORT format, or has text that is not UTF-8.
     """
     loaded = core.load_model(source)
-    if loaded.proto is None or not loaded.proto.HasField("graph"):
-        what = repr(loaded.source) if isinstance(loaded.source, str) else "this"
-        raise ModelError(f"{what} is not an ONNX model (ORT format is not supported)")
+    proto = loaded.parsed("a model in ORT format cannot be inspected; pass the model that it was made from")
     loaded.check_texts()
     if import_plugins:
         core.import_plugins_of(loaded, in_libraries or ())
@@ -238,14 +236,14 @@ def inspect(
     for package, plugin in core.waiting_plugins():
         waiting.setdefault(plugin.name, []).append(package)
     find = functools.cache(functools.partial(_found, core.adopted_ops(), waiting, in_libraries or {}))
-    constants = {tensor.name for tensor in loaded.proto.graph.initializer}
-    metadata = {item.key: item.value for item in loaded.proto.metadata_props}
+    constants = {tensor.name for tensor in proto.graph.initializer}
+    metadata = {item.key: item.value for item in proto.metadata_props}
     return ModelReport(
-        ir_version=loaded.proto.ir_version,
-        producer=f"{loaded.proto.producer_name} {loaded.proto.producer_version}".strip(),
+        ir_version=proto.ir_version,
+        producer=f"{proto.producer_name} {proto.producer_version}".strip(),
         imports=tuple(sorted((core.full_domain(domain), version) for domain, version in loaded.imports())),
-        inputs=tuple(value_of(item) for item in loaded.proto.graph.input if item.name not in constants),
-        outputs=tuple(map(value_of, loaded.proto.graph.output)),
+        inputs=tuple(value_of(item) for item in proto.graph.input if item.name not in constants),
+        outputs=tuple(map(value_of, proto.graph.output)),
         nodes=tuple(_custom_node(node, *find(*core.key_of(node), opset)) for node, opset in custom_nodes(loaded)),
         builtin=dict(Counter(_format_builtin(node) for node, _ in loaded.nodes() if is_builtin(*core.key_of(node)))),
         decisions=tuple(metadata.get("pyops.decisions", "").splitlines()),

@@ -110,7 +110,7 @@ class SessionHost:
     def __init__(
         self, options: Any, source: core.Model, ops: Mapping[tuple[str, str], core.AnyOp], fresh: bool
     ) -> None:
-        if source.proto is None:
+        if source.is_ort:
             raise EngineError("the extensions engine cannot host ops in a model in ORT format; use engine='native'")
         if options.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL:
             raise EngineError(

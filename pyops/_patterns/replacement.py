@@ -208,7 +208,7 @@ def replace(
         There are no ops, an op has no decomposition, an input of the model cannot be generated, or `inputs` are not
         arrays by name.
     ModelError
-        The model is in ORT format or cannot be loaded, or a shape function rejects a node of it.
+        The model is damaged, in ORT format or cannot be loaded, or a shape function rejects a node of it.
     MissingDependencyError
         onnx_ir is not installed, or torch or onnxscript is not, in which a decomposition is written.
 
@@ -236,12 +236,11 @@ def replace(
     _check_ops(chosen)
     given = None if inputs is None else given_feed(inputs)
     source = load_model(model)
-    if source.proto is None:
-        raise ModelError("a model in ORT format cannot be changed; pass the model that it was made from")
-    if source.proto.graph.sparse_initializer:
+    proto = source.parsed("a model in ORT format cannot be changed; pass the model that it was made from")
+    if proto.graph.sparse_initializer:
         raise ModelError("a model with sparse initializers cannot be changed; make them dense")
     try:
-        graph_model = onnx_ir.serde.deserialize_model(source.proto)
+        graph_model = onnx_ir.serde.deserialize_model(proto)
         if source.folder is not None:
             graph_model = onnx_ir.load(str(source.source))
         form = _normal_form(graph_model, source)

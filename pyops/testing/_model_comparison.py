@@ -15,7 +15,7 @@ from .._core import Model, ModelSource, load_model
 from .._support.progress import progress
 from .._support.text_tables import Part
 from .._tolerances import TOLERANCES, Array, Tolerances, tolerances_by_name
-from ..errors import InputError, ModelError
+from ..errors import InputError
 from ._random_inputs import given_feed, random_feed
 from ._wrong_node import CALL, Expected, Location, ModelValues, ValueComparison, compare_value, locate, metadata
 
@@ -95,7 +95,7 @@ def compare_models(
         An argument has an invalid value, the models have different names of inputs or outputs, or an input cannot be
         generated.
     ModelError
-        A session cannot load a model, or a model is in ORT format, whose values cannot be compared.
+        A session cannot load a model, or a model is damaged or in ORT format, whose values cannot be compared.
 
     Examples
     --------
@@ -137,8 +137,7 @@ def compare_models(
 
 def _loaded(source: ModelSource) -> Model:
     model = load_model(source)
-    if model.proto is None:
-        raise ModelError("the values of a model in ORT format cannot be compared; pass the model that it was made from")
+    model.parsed("the values of a model in ORT format cannot be compared; pass the model that it was made from")
     return model
 
 

@@ -18,6 +18,8 @@ from .weightless_reading import Skimmed, skim
 if TYPE_CHECKING:
     import onnx
 
+_ORT = b"ORTM"  # what a model in ORT format has in its bytes 4 to 7
+
 Key = tuple[str, str]
 """The domain and op type of a node, or the domain and name of a function."""
 
@@ -133,9 +135,36 @@ class Model:
         model.source = model.serialized()
         return model
 
+    @property
+    def is_ort(self) -> bool:
+        """Return whether the model is in ORT format."""
+        if isinstance(self.source, bytes):
+            return self.source[4:8] == _ORT
+        with Path(self.source).open("rb") as file:
+            return file.read(8)[4:] == _ORT
+
+    def parsed(self, if_ort: str) -> onnx.ModelProto:
+        """Return the protobuf.
+
+        Parameters
+        ----------
+        if_ort : str
+            What to say of a model in ORT format, which has none.
+
+        Raises
+        ------
+        ModelError
+            There is none, or it has no graph.
+        """
+        if self.proto is not None and self.proto.HasField("graph"):
+            return self.proto
+        what = repr(self.source) if isinstance(self.source, str) else "this"
+        raise ModelError(if_ort if self.is_ort else f"{what} is not an ONNX model, or damaged: export or copy it again")
+
     def check_texts(self) -> None:
         """Raise a `ModelError` if a text of the model is not UTF-8."""
-        _check_text(self.proto)
+        if self.proto is not None:
+            _check_text(self.proto)
 
     def serialized(self) -> bytes:
         """Return the protobuf serialized, with the values of all initializers."""
@@ -229,8 +258,8 @@ def load_model(source: Any) -> Model:
     if isinstance(proto, (str, os.PathLike)):
         return _load_file(Path(os.fspath(proto)))
     if isinstance(proto, (bytes, bytearray, memoryview)):
-        data = bytes(proto)
-        return Model(data) if data[4:8] == b"ORTM" else _skimmed(data)
+        given = Model(bytes(proto))
+        return given if given.is_ort else _skimmed(given.source)
     if hasattr(proto, "SerializeToString") and hasattr(proto, "graph"):
         from google.protobuf.message import EncodeError  # which onnx imports
 

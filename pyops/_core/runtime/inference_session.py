@@ -149,8 +149,8 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
         options, engine = session_options(sess_options), choose(engine)
         self._extensions = satellite("extensions") if engine == "extensions" else None
         host, resolved, in_libraries = _hosting(source, options, engine)
-        if fill_missing and source.proto is None:
-            raise ModelError(
+        if fill_missing:
+            source.parsed(
                 "fill_missing=True needs the nodes of an ONNX model; a model in ORT format cannot be changed: fill the "
                 "nodes of the model that it was made from"
             )
@@ -238,9 +238,12 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
         self._captures_graphs = for_cuda.get("enable_cuda_graph") == "1"
         captures = self._captures_graphs or getattr(self._sess, "is_webgpu_graph_capture_enabled", bool)()
         is_direct = _IS_READ and self._extensions is None and not self._has_foreign_types and not captures
-        required = frozenset(item.name for item in inputs if not item.type.startswith("optional"))
+        try:
+            required = frozenset(item.name for item in inputs if not item.type.startswith("optional"))
+            self._output_names = [item.name for item in self.get_outputs()]
+        except UnicodeDecodeError as error:
+            return error
         self._required = required if is_direct else None
-        self._output_names = [item.name for item in self.get_outputs()]
         return None
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:

@@ -106,7 +106,14 @@ def explained(
 
     It is an `EngineError` or `ModelError` with `error` as its cause where the operators at fault can be named, and
     `error` itself otherwise.
+
+    Raises
+    ------
+    ModelError
+        A text of the model is not UTF-8, which ONNX Runtime cannot tell.
     """
+    if isinstance(error, UnicodeDecodeError):
+        source.check_texts()
     is_twice = any(text in str(error) for text in _LIBRARY_TWICE)
     lines = [node.problem for node in filling.nodes if node.problem] if filling else []
     if engine == "extensions" and is_twice:

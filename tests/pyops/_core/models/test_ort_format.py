@@ -1,6 +1,8 @@
 """Models in ORT format, which only ONNX Runtime reads."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -9,7 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 import pyops
+import pyops.kernels.transformers
 from pyops import onnx_op
+from pyops._display.inspection import inspect
+from pyops.errors import ModelError
 from tests.helpers.models import chain
 from tests.helpers.scripts import run_script
 
@@ -40,6 +45,26 @@ def test_a_model_with_a_declared_op_runs(in_memory: bool, tmp_path: Path) -> Non
     path = save(chain("tests::Plus", "tests::Plus"), tmp_path / "model.ort")
     session = pyops.InferenceSession(path.read_bytes() if in_memory else path)
     np.testing.assert_array_equal(session.run(None, {"x": X})[0], X + 2)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        inspect,
+        lambda model: pyops.compare_models(model, model),
+        lambda model: pyops.replace(model, [pyops.kernels.transformers.swiglu]),
+        lambda model: pyops.InferenceSession(model, fill_missing=True),
+    ],
+    ids=["inspect", "compare_models", "replace", "fill_missing"],
+)
+def test_a_damaged_model_is_told_from_one_in_ort_format(use: Callable[[Any], Any], tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"hello")
+    with pytest.raises(ModelError, match=r"model\.onnx' is not an ONNX model, or damaged: export or copy it again"):
+        use(tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match="this is not an ONNX model"):
+        use(b"hello")
+    with pytest.raises(ModelError, match="model in ORT format"):
+        use(save(chain("Neg"), tmp_path / "model.ort"))
 
 
 def test_a_model_that_was_saved_where_the_domain_was_taken_runs(tmp_path: Path) -> None:

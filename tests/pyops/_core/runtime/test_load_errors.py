@@ -139,6 +139,14 @@ def test_an_operator_whose_name_is_no_text_is_said(inside):
             pyops.InferenceSession(damaged)
 
 
+@pytest.mark.parametrize("name", ["an_input", "of_nobody"])
+def test_a_value_whose_name_is_no_text_is_said(name):
+    text = '<ir_version: 10, opset_import: ["": 20]> g (float[n] an_input) => (float[n] y) { y = Tanh(%s) }'
+    data = onnx.parser.parse_model(text % name).SerializeToString().replace(name.encode(), b"\xff" + name[1:].encode())
+    with pytest.raises(ModelError, match=r"has the text b'\\xff.*not UTF-8.*; the file is damaged: export it again"):
+        pyops.InferenceSession(data)
+
+
 def test_names_neither_fill_nor_command_the_terminal():
     @onnx_op("known::Fine")
     def fine(x: NDArray[np.float32]) -> NDArray[np.float32]:
