@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +35,7 @@ WIDE_TOLERANCES: Tolerances = {
 
 def check_tolerance(name: str, value: Any) -> None:
     """Raise an InputError unless a tolerance is a number of at least 0."""
-    if not isinstance(value, Real) or not value >= 0:
+    if not isinstance(value, (int, float, np.integer, np.floating)) or not value >= 0:
         raise InputError(f"{name} is {value!r}; expected a number of at least 0, such as 1e-3")
 
 

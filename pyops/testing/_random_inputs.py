@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .._support.element_types import STRING, DType, describe, from_type_str
+from .._support.element_types import STRING, DType, describe, format_shape, from_type_str
 from ..errors import InputError
 
 _SIZE = 3
@@ -34,7 +34,7 @@ def random_feed(inputs: Sequence[Any], random: np.random.Generator) -> dict[str,
     Raises
     ------
     InputError
-        An input is not a tensor.
+        An input is not a tensor, or too large.
     """
     feed: dict[str, np.ndarray[Any, Any]] = {}
     for item in inputs:
@@ -42,7 +42,13 @@ def random_feed(inputs: Sequence[Any], random: np.random.Generator) -> dict[str,
         if row is None:
             raise InputError(f"input {item.name!r} is {item.type}, for which no value is generated; pass inputs")
         shape = [size if isinstance(size, int) else _SIZE for size in item.shape]
-        feed[item.name] = random_array(row.dtype, shape, random)
+        try:
+            feed[item.name] = random_array(row.dtype, shape, random)
+        except (MemoryError, ValueError) as error:
+            raise InputError(
+                f"input {item.name!r} is {item.type} of shape {format_shape(shape)}, for which no value can be "
+                f"generated: {error}; pass inputs"
+            ) from error
     return feed
 
 

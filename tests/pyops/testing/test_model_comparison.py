@@ -202,6 +202,9 @@ def test_other_tolerances_and_other_interfaces():
     renamed = onnx.parser.parse_model(text.replace("float[n] x", "float[n] z").replace("Mul(x, c)", "Neg(z)"))
     with pytest.raises(InputError, match="the inputs of the models have different names: x and z"):
         pyops.compare_models(models[0], renamed)
+    huge = onnx.parser.parse_model(text.replace("float[n] x", f"float[3, {2**40}] x").replace("Mul(x, c)", "Neg(x)"))
+    with pytest.raises(InputError, match=rf"input 'x' is tensor\(float\) of shape \[3, {2**40}\], .*; pass inputs"):
+        pyops.compare_models(huge, huge)
     sequence = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["": 20]> main (seq(float[n]) x) => (int64 y) { y = SequenceLength(x) }'
     )
