@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ import torch
 from pyops._core import ModelSource
 from pyops._support.progress import step
 from pyops._tolerances import Tolerances
+from pyops.testing._model_session import session_of
 
 from ._capture.comparison import allow_rounding, results
 from ._capture.model_arguments import as_tuple, input_values
@@ -34,8 +36,6 @@ def compared(
     locating: bool,
 ) -> VerificationReport:
     """Compare what torch and ONNX Runtime compute for these calls; the rest is as for `exporters.verify`."""
-    from onnxruntime import GraphOptimizationLevel, SessionOptions
-
     from pyops import InferenceSession  # needs onnxruntime, which exporting does not
 
     searched = locatable(program) if locating else None
@@ -46,12 +46,6 @@ def compared(
     settings: dict[str, Any] = {"providers": _providers(run, first, keywords), "fill_missing": fill_missing}
     session = InferenceSession(program, **settings)
     names = [item.name for item in session.get_outputs()]
-
-    def unoptimized(part: Any) -> Any:
-        options = SessionOptions()
-        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
-        return InferenceSession(part, options, **settings)
-
     with torch.no_grad():
         for sample in itertools.chain([first], calls):
             step(f"comparing sample {count + 1}")
@@ -65,7 +59,10 @@ def compared(
             agree = all(item.ok for item in outputs)
             if searched and (location is None or (agreed and not agree)):
                 wanted = dict(zip(names, expected, strict=False))
-                location = locate_difference(searched, (sample, keywords), wanted, feed, unoptimized, tolerances, agree)
+                make_session = partial(session_of, **settings)
+                location = locate_difference(
+                    searched, (sample, keywords), wanted, feed, make_session, tolerances, agree
+                )
             agreed = agree
     return VerificationReport(tuple(outputs), count, location)
 

@@ -12,13 +12,13 @@ from .._core import Model
 from .._onnx import bodies
 from .._support.progress import track
 from ..errors import InputError
+from ..testing._model_session import session_of
 from ..testing._wrong_node import ModelValues
 from .places import Candidate
 
 _ROUNDINGS = 10
 _COARSE = 2.0**-6  # the rounding error, relative to the largest value, beyond which that of the nodes counts
 _SCALES = (1.0, 1e-3, 1e3, 0.0)
-_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 _AT_ONCE = 16  # places whose values are in memory
 
 Arrays = Sequence[np.ndarray[Any, Any]]
@@ -28,7 +28,7 @@ def differences(
     model: Model, feed: Mapping[str, Any], candidates: Sequence[Candidate]
 ) -> Iterator[tuple[Candidate, float | str]]:
     """Yield the largest difference of each place, relative to its largest value, or why it is refused."""
-    values = ModelValues(model, feed, _session)
+    values = ModelValues(model, feed, session_of)
     for begin in track(range(0, len(candidates), _AT_ONCE), "comparing places"):
         part = candidates[begin : begin + _AT_ONCE]
         names = {str(v.name) for item in part for v in (item.output, *(bound.value for bound in item.inputs))}
@@ -42,19 +42,6 @@ def differences(
             ) from error
         for candidate in part:
             yield candidate, _difference(values, known, candidate)
-
-
-def _session(model: Model) -> Any:
-    """Return a session that computes the nodes as they are."""
-    from onnxruntime import GraphOptimizationLevel, SessionOptions
-
-    from .. import InferenceSession
-
-    options = SessionOptions()
-    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
-    if model.folder is not None:
-        options.add_session_config_entry(_DATA_FOLDER, model.folder)  # for one session; changing it logs a warning
-    return InferenceSession(model, options)  # type: ignore[arg-type]  # what load_model returns is loaded
 
 
 def _constants(candidate: Candidate) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .._support.progress import progress
 from .._support.text_tables import Part
 from .._tolerances import TOLERANCES, Array, Tolerances, tolerances_by_name
 from ..errors import InputError
+from ._model_session import session_of
 from ._random_inputs import given_feed, random_feed
 from ._wrong_node import CALL, Expected, Location, ModelValues, ValueComparison, compare_value, locate, metadata
 
@@ -112,14 +114,14 @@ def compare_models(
     paths = [os.fspath(path) for path in libraries]
     given = None if inputs is None else given_feed(inputs)
     models = [_loaded(a), _loaded(b)]
-    settings: dict[str, Any] = {"fill_missing": fill_missing}
-    sessions = [_session(item, paths, True, settings) for item in models]
+    make_session = partial(session_of, libraries=paths, fill_missing=fill_missing)
+    sessions = [make_session(item, optimizing=True) for item in models]
     _check_interfaces(sessions)
     feed = random_feed(sessions[0].get_inputs(), np.random.default_rng(0)) if given is None else given
     names = [item.name for item in sessions[0].get_outputs()]
     right, other = (dict(zip(names, session.run(names, feed), strict=True)) for session in sessions)
     agree = _agree(right, other, allowed)
-    first, second = (ModelValues(item, feed, lambda part: _session(part, paths, False, settings)) for item in models)
+    first, second = (ModelValues(item, feed, make_session) for item in models)
     pairs = counterparts(first, second)
 
     def reference(wanted: Sequence[str]) -> dict[str, Expected]:
@@ -139,19 +141,6 @@ def _loaded(source: ModelSource) -> Model:
     model = load_model(source)
     model.parsed("the values of a model in ORT format cannot be compared; pass the model that it was made from")
     return model
-
-
-def _session(model: Any, libraries: Iterable[str], optimizing: bool, settings: Mapping[str, Any]) -> Any:
-    from onnxruntime import GraphOptimizationLevel, SessionOptions
-
-    from .. import InferenceSession
-
-    options = SessionOptions()
-    for path in libraries:
-        options.register_custom_ops_library(path)
-    if not optimizing:
-        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
-    return InferenceSession(model, options, **settings)
 
 
 def _check_interfaces(sessions: Sequence[Any]) -> None:
