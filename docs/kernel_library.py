@@ -79,12 +79,14 @@ into. Such a model runs in any session. The replacements are:
 | `expm1`, `log1p` | Correct digits near 0. |
 | `softmax`, `log_softmax` and `mean` with a dtype | The argument is cast before, not the result. |
 | `sinc`, `gelu(approximate="tanh")`, `layer_norm`, `arange` in float64 | In float64. |
-| inverse and hyperbolic functions, `tan`, `elu`, `softplus` and similar in float64 | Nodes that have float64 kernels. |
+| inverse and hyperbolic functions, `tan`, `elu`, `softplus`, `hardtanh` and similar in float64 | Nodes that have float64 kernels. |
 | `x * 1e5` and `x / 1e5` of float16 | In float32 if the number is beyond float16, as in torch. |
 | `x * y` and `x / y` of float16 and a scalar of another type | In float32, as in torch. |
 | comparisons of float16 with numbers and scalars | The number is rounded to float16, as in torch. |
 | `lerp` of infinities | By the absolute value of the weight, as in torch. |
-| `log_softmax`, `sigmoid` and `silu` in float64 | NaN beside an infinity; no value becomes 0 that is not. |
+| `log_softmax`, `sigmoid`, `silu` and `glu` in float64 | NaN beside an infinity; no value becomes 0 that is not. |
+| `embedding_bag` | `ScatterND` with a reduction, in the type of the table or in float32 for 16 bits. |
+| `cross_entropy` in float64 | NaN beside an infinity. |
 | `multilabel_margin_loss` with targets that end at a -1 | What comes after the -1 is not counted. |
 | `repeat_interleave`, `layer_norm` and `prod` of no elements | `Tile`, arithmetic and `ReduceProd`. |
 | `flip` of a scalar | The scalar. |

@@ -23,7 +23,7 @@ _NORMALIZATION = ("_native_batch_norm_legit", "_native_batch_norm_legit_function
 # ONNX Runtime has the nodes for float32 only, or they have constants of float32.
 _OF_FLOAT32 = (
     *("elu", "celu", "selu", "softplus", "mish", "hardsigmoid", "hardswish", "leaky_relu", "gelu", "addcmul"),
-    *("addcdiv", "addmm", "sigmoid", "silu", "sinc"),
+    *("addcdiv", "addmm", "sigmoid", "silu", "sinc", "hardtanh", "glu"),
 )
 
 for _name in _OTHER_NAMES + _AT_EXTREMES + _NORMALIZATION:

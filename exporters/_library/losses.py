@@ -9,7 +9,8 @@ import numpy as np
 import onnx_ir
 import torch.nn.modules.linear_cross_entropy  # noqa: F401 # defines its operators
 
-from .operands import constant, kernels, like, onnx_ops, promote, transposed
+from .operands import constant, dtype_of, kernels, like, onnx_ops, promote, transposed
+from .precision import log_softmax
 from .row_table import lower
 
 _NONE, _MEAN, _SUM = 0, 1, 2
@@ -29,10 +30,10 @@ def _ctc(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, 
 def _cross_entropy(
     self: Any, target: Any, weight: Any = None, reduction: int = _MEAN, label_smoothing: float = 0.0, **given: Any
 ) -> Any:
-    """Lower the calls that ONNX's SoftmaxCrossEntropyLoss cannot: probabilities, smoothing, or no batch."""
+    """Lower the calls that ONNX Runtime's SoftmaxCrossEntropyLoss cannot: probabilities, smoothing, no batch, float64."""
     rank = len(self.shape)
     of_classes = len(target.shape) < rank
-    if of_classes and rank > 1 and not label_smoothing:
+    if of_classes and rank > 1 and not label_smoothing and dtype_of(self) != torch.float64:
         return NotImplemented
     return _loss(self, target, weight, reduction, label_smoothing, **given)
 
@@ -101,7 +102,7 @@ def _loss(x: Any, target: Any, weight: Any, reduction: int, label_smoothing: flo
 def _of_probabilities(x: Any, target: Any, weight: Any, reduction: int, smoothing: float) -> Any:
     rank = len(x.shape)
     axis = min(1, rank - 1)
-    logarithms = onnx_ops.LogSoftmax(x, axis=axis)
+    logarithms = log_softmax(x, axis)
     logarithms.dtype = x.dtype
     logarithms, target, *weights = promote(logarithms, target, *([] if weight is None else [weight]))
     if smoothing:
@@ -116,7 +117,7 @@ def _of_classes(x: Any, target: Any, weight: Any, reduction: int, smoothing: flo
     rank = len(x.shape)
     axis = min(1, rank - 1)
     zero = like(0.0, x)
-    logarithms = onnx_ops.LogSoftmax(x, axis=axis)
+    logarithms = log_softmax(x, axis)
     counted = onnx_ops.Not(onnx_ops.Equal(target, like(ignore_index, target)))
     known = onnx_ops.Where(counted, target, like(0, target))
     places = onnx_ops.Unsqueeze(known, constant([axis]))

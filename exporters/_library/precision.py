@@ -51,13 +51,17 @@ def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **_: Any)
     return onnx_ops.Range(*(cast(item, torch.float64) for item in limits))
 
 
+def log_softmax(x: Any, axis: int) -> Any:
+    """Return log(softmax(x)); ONNX Runtime's node is -inf beside an infinity in float64, where torch's is NaN."""
+    if dtype_of(x) != torch.float64:
+        return onnx_ops.LogSoftmax(x, axis=axis)
+    apart = onnx_ops.Sub(x, onnx_ops.ReduceMax(x, constant([axis])))
+    return onnx_ops.Sub(apart, onnx_ops.ReduceLogSum(onnx_ops.Exp(apart), constant([axis])))
+
+
 @lower("aten::_log_softmax", replaces=True)
 def _log_softmax(self: Any, dim: int, half_to_float: bool) -> Any:
-    # ONNX Runtime's LogSoftmax of float64 is -inf beside an infinity, where torch's is NaN.
-    if dtype_of(self) != torch.float64 or not len(self.shape):
-        return NotImplemented
-    apart = onnx_ops.Sub(self, onnx_ops.ReduceMax(self, constant([dim])))
-    return onnx_ops.Sub(apart, onnx_ops.ReduceLogSum(onnx_ops.Exp(apart), constant([dim])))
+    return log_softmax(self, dim) if dtype_of(self) == torch.float64 and self.shape else NotImplemented
 
 
 @lower("aten::layer_norm", replaces=True)

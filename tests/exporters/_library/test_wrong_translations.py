@@ -338,6 +338,8 @@ CASES = {
             *[getattr(torch.nn.functional, name)(x) for name in ("elu", "selu", "mish", "hardsigmoid", "hardswish")],
             *(torch.nn.functional.elu(x, 0.3), torch.nn.functional.leaky_relu(x, 0.1), (x * 700).cosh()),
             *(torch.nn.functional.softplus(x), torch.nn.functional.softplus(x, 0.3, 1)),
+            torch.nn.functional.hardtanh(x, -0.3, 0.4),
+            torch.nn.functional.glu(torch.stack([x, torch.full_like(x, -104)]), 0),
         ),
         (torch.tensor([-7.5, -1.01, -0.3, -0.0, 0.0, 1e-12, 0.5, 1.0, 4.2, INF, -INF, NAN]).double(),),
         (torch.tensor([0.1, -2.0]).double(),),
@@ -445,6 +447,31 @@ CASES = {
     "directions of infinite vectors": (
         lambda x: torch.nn.functional.cosine_similarity(x, x + 1, -1),
         (torch.tensor([[1.0, INF], [1.0, 2.0]]),),
+        None,
+    ),
+    "bags of embeddings": (
+        lambda table, indices, begins: (
+            [
+                torch.nn.functional.embedding_bag(indices, table, begins, mode=mode, include_last_offset=last, **given)
+                for mode, given in (
+                    ("sum", {}),
+                    ("sum", {"per_sample_weights": table[indices, 0]}),
+                    ("mean", {"padding_idx": 1}),
+                    ("mean", {}),
+                    ("max", {"padding_idx": -1}),
+                )
+                for last in (False, True)
+            ]
+            + [torch.embedding_bag(table, indices, begins)[0]]
+        ),
+        (ramp(6, 3).double(), torch.tensor([1, 0, 2, 1, 5]), torch.tensor([0, 2, 2, 5])),
+        (ramp(6, 3).double() + 1, torch.tensor([1, 5, 3, 1, 1, 4]), torch.tensor([0, 3, 5, 6])),
+    ),
+    "cross entropy of doubles": (
+        lambda x, target: [
+            torch.nn.functional.cross_entropy(x, target, reduction=reduction) for reduction in ("none", "mean")
+        ],
+        (torch.tensor([[1.0, 2.0, INF], [1.0, -INF, 1.0], [0.1, 0.2, 0.3]]).double(), torch.tensor([0, 1, 2])),
         None,
     ),
     "targets that end": (
