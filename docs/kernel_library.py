@@ -79,7 +79,7 @@ into. Such a model runs in any session. The replacements are:
 | `expm1`, `log1p` | Correct digits near 0. |
 | `softmax`, `log_softmax` and `mean` with a dtype | The argument is cast before, not the result. |
 | `sinc`, `gelu(approximate="tanh")`, `layer_norm`, `arange` in float64 | In float64. |
-| inverse and hyperbolic functions, `tan`, `elu`, `softplus`, `hardtanh` and similar in float64 | Nodes that have float64 kernels. |
+| inverse and hyperbolic functions, `tan`, `elu`, `hardtanh` and similar in float64 | Nodes that have float64 kernels. |
 | `x * 1e5` and `x / 1e5` of float16 | In float32 if the number is beyond float16, as in torch. |
 | `x * y` and `x / y` of float16 and a scalar of another type | In float32, as in torch. |
 | comparisons of float16 with numbers and scalars | The number is rounded to float16, as in torch. |

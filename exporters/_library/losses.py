@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir
-import torch.nn.modules.linear_cross_entropy  # noqa: F401 # defines its operators
+import torch.nn.modules.linear_cross_entropy  # defines its operators
 
 from .operands import constant, dtype_of, kernels, like, onnx_ops, promote, transposed
 from .precision import log_softmax
@@ -30,7 +30,7 @@ def _ctc(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any, 
 def _cross_entropy(
     self: Any, target: Any, weight: Any = None, reduction: int = _MEAN, label_smoothing: float = 0.0, **given: Any
 ) -> Any:
-    """Lower the calls that ONNX Runtime's SoftmaxCrossEntropyLoss cannot: probabilities, smoothing, no batch, float64."""
+    """Lower what SoftmaxCrossEntropyLoss cannot: probabilities, smoothing, no batch, and infinity in float64."""
     rank = len(self.shape)
     of_classes = len(target.shape) < rank
     if of_classes and rank > 1 and not label_smoothing and dtype_of(self) != torch.float64:

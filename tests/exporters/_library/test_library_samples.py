@@ -67,6 +67,7 @@ UNREACHED: dict[str, str] = (
             *("aten::cdist", "aten::_euclidean_dist", "aten::pdist", "aten::pad"),
             *("aten::replication_pad1d", "aten::replication_pad3d"),
             *("aten::cross_entropy_loss", "aten::ctc_loss.Tensor", "aten::ctc_loss.IntList"),
+            *("aten::embedding_bag", "aten::embedding_bag.padding_idx"),
             "aten::scaled_dot_product_attention",
             "prims::view_of",
         ),
