@@ -86,6 +86,7 @@ into. Such a model runs in any session. The replacements are:
 | `lerp` of infinities | By the absolute value of the weight, as in torch. |
 | `log_softmax`, `sigmoid`, `silu` and `glu` in float64 | NaN beside an infinity; no value becomes 0 that is not. |
 | `embedding_bag` | `ScatterND` with a reduction, in the type of the table or in float32 for 16 bits. |
+| `huber_loss` and `soft_margin_loss` of two types | `Cast` to the type of the first argument, as in torch. |
 | `cross_entropy` in float64 | NaN beside an infinity. |
 | `multilabel_margin_loss` with targets that end at a -1 | What comes after the -1 is not counted. |
 | `repeat_interleave`, `layer_norm` and `prod` of no elements | `Tile`, arithmetic and `ReduceProd`. |
@@ -164,7 +165,8 @@ depending on where the NaN is; torch returns NaN. An export leaves `ReduceMax`, 
 `MaxPool`, and `ScatterElements` by maximum and minimum, as torch's exporter emits them: few models have NaN there, and
 looking for it takes longer than the reduction. This concerns `max`, `min`, `amax`, `amin`, `aminmax`, `argmax`,
 `argmin`, norms of order infinity, `max_pool1d` to `max_pool3d`, and `scatter_reduce` by `"amax"` or `"amin"`.
-`maximum`, `minimum`, `clamp`, `relu`, `softmax` and `logsumexp` propagate NaN as in torch.
+`maximum`, `minimum`, `clamp`, `relu`, `softmax` and `logsumexp` propagate NaN as in torch. `multi_margin_loss` of
+NaN is NaN, as in what torch decomposes it into; torch itself leaves it out.
 
 Two ops of this library compute as torch does. Register them for the calls whose NaN matters:
 

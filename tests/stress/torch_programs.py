@@ -272,13 +272,38 @@ OF_COMPLEX = [
     ),
     *("torch.fft.fftshift({c})", "{c}.diagonal()", "{c}.sum({D})", "{c}.prod({D})", "{c}.cumsum({D})", "-{c}"),
 ]
+LOSSES = [
+    *(
+        f"F.{name}({{f}}, {{f2}}, reduction={reduction!r})"
+        for name in ("l1_loss", "huber_loss", "soft_margin_loss", "poisson_nll_loss", "multilabel_soft_margin_loss")
+        for reduction in ("none", "mean", "sum")
+    ),
+    *("F.kl_div({f}, {f2}, log_target=True)", "F.kl_div({f}, {f2}.softmax({D}), reduction='sum')"),
+    *(
+        f"F.{name}({{f}}, {{f2}}.argmax(-1), ignore_index=1, reduction={reduction!r})"
+        for name in ("cross_entropy", "nll_loss")
+        for reduction in ("none", "mean", "sum")
+    ),
+    *("F.cross_entropy({f}, {f2}.argmax(-1), label_smoothing=0.1)", "F.cross_entropy({f}, {f2}.softmax(-1))"),
+    *("F.multilabel_margin_loss({f}, {f2}.argsort(-1) - 1)", "F.hinge_embedding_loss({f}, {f2}.sign())"),
+    *("F.margin_ranking_loss({f}, {f2}, {f3}.sign(), 0.3)", "F.triplet_margin_loss({f}, {f2}, {f3}, swap=True)"),
+    *("F.gaussian_nll_loss({f}, {f2}, {f3}.square())", "F.binary_cross_entropy_with_logits({f}, {f2})"),
+    *("F.binary_cross_entropy({f}.sigmoid(), {f2}.sigmoid())", "F.glu({f}.repeat(1, 2))", "F.softmin({f}, {D})"),
+    *(
+        "F.prelu({f}, torch.tensor(0.1, dtype={f}.dtype))",
+        "F.hardtanh({f}, -0.3, 0.4)",
+        "F.pairwise_distance({f}, {f2})",
+    ),
+    *(f"F.embedding_bag({{i}} & 1, {{f}}, mode={mode!r})" for mode in ("sum", "mean", "max")),
+    *("F.avg_pool1d({f}, 2)", "F.adaptive_avg_pool1d({f}, 2)", "F.lp_pool1d({f}, 2, 2)"),
+]
 GROUPS = [
     *(ARITHMETIC, INTEGER_DIVISION, POWERS, COMPARISONS, LOGIC, ELEMENTWISE, REDUCTIONS, VIEWS, JOINED, CREATED),
-    *(INDEXED, WRITTEN, OF_COMPLEX),
+    *(INDEXED, WRITTEN, OF_COMPLEX, LOSSES),
 ]
 ADDING = re.compile(
     r"sum|mean|prod|std|var|norm|softmax|einsum|@|matmul|mm\(|dot|fft|dist|loss|linear|cosine|quantile"
-    r"|trapz|cross|trace|outer|kron|diff"
+    r"|trapz|cross|glu|pool|distance|bag|trace|outer|kron|diff"
 )
 """Calls in which an error may be as large as the rounding of the largest number."""
 

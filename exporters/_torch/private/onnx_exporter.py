@@ -240,6 +240,8 @@ class Exporter:
                 node.args = tuple(float(bound) if isinstance(bound, int) else bound for bound in node.args)
             elif _packet(node.target) is torch.ops.aten.isin:
                 _convert_compared(node)
+            elif _packet(node.target) in (torch.ops.aten.huber_loss, torch.ops.aten.soft_margin_loss):
+                _keep_type(node, captured.graph_signature)
         with torch.no_grad():
             prepared: torch.export.ExportedProgram = self._prepare(captured, registry=registry)
         return prepared
@@ -251,6 +253,17 @@ class Exporter:
     def own_translation(self, node: torch.fx.Node) -> Callable[..., Any] | None:
         """Return torch's own function that translates a call, or None."""
         return self._dispatch(node, self._own)[0]  # type: ignore[no-any-return] # torch's own
+
+
+def _keep_type(call: torch.fx.Node, signature: torch.export.ExportGraphSignature) -> None:
+    """Convert the result of a call to the type of its first argument, which torch's decomposition may widen."""
+    dtype = call.all_input_nodes[0].meta["val"].dtype
+    if call.meta["val"].dtype != dtype and not any(user.target is torch.ops.aten.to.dtype for user in call.users):
+        with call.graph.inserting_after(call):
+            kept = call.graph.call_function(torch.ops.aten.to.dtype, (call, dtype))
+        kept.meta = {**call.meta, "val": call.meta["val"].to(dtype)}
+        call.replace_all_uses_with(kept, delete_user_cb=lambda user: user is not kept)
+        signature.replace_all_uses(call.name, kept.name)
 
 
 def _convert_compared(call: torch.fx.Node) -> None:

@@ -474,6 +474,16 @@ CASES = {
         (torch.tensor([[1.0, 2.0, INF], [1.0, -INF, 1.0], [0.1, 0.2, 0.3]]).double(), torch.tensor([0, 1, 2])),
         None,
     ),
+    "losses of two types": (
+        lambda x, y: [
+            loss(a, b, reduction=reduction)
+            for loss in (torch.nn.functional.huber_loss, torch.nn.functional.soft_margin_loss)
+            for a, b in ((x, y), (y, x))
+            for reduction in ("none", "mean")
+        ],
+        (ramp(3, 4) - 1, ramp(3, 4).double() / 3),
+        (ramp(5, 4) - 1, ramp(5, 4).double() / 3),
+    ),
     "targets that end": (
         lambda x, target: tuple(
             torch.nn.functional.multilabel_margin_loss(row, places, reduction=reduction)
