@@ -280,12 +280,15 @@ LOSSES = [
     ),
     *("F.kl_div({f}, {f2}, log_target=True)", "F.kl_div({f}, {f2}.softmax({D}), reduction='sum')"),
     *(
-        f"F.{name}({{f}}, {{f2}}.argmax(-1), ignore_index=1, reduction={reduction!r})"
+        f"F.{name}({{f}}, {{f2}}.nan_to_num().argmax(-1), ignore_index=1, reduction={reduction!r})"
         for name in ("cross_entropy", "nll_loss")
         for reduction in ("none", "mean", "sum")
     ),
-    *("F.cross_entropy({f}, {f2}.argmax(-1), label_smoothing=0.1)", "F.cross_entropy({f}, {f2}.softmax(-1))"),
-    *("F.multilabel_margin_loss({f}, {f2}.argsort(-1) - 1)", "F.hinge_embedding_loss({f}, {f2}.sign())"),
+    *(
+        "F.cross_entropy({f}, {f2}.nan_to_num().argmax(-1), label_smoothing=0.1)",
+        "F.cross_entropy({f}, {f2}.softmax(-1))",
+    ),
+    *("F.multilabel_margin_loss({f}, {f2}.nan_to_num().argsort(-1) - 1)", "F.hinge_embedding_loss({f}, {f2}.sign())"),
     *("F.margin_ranking_loss({f}, {f2}, {f3}.sign(), 0.3)", "F.triplet_margin_loss({f}, {f2}, {f3}, swap=True)"),
     *("F.gaussian_nll_loss({f}, {f2}, {f3}.square())", "F.binary_cross_entropy_with_logits({f}, {f2})"),
     *("F.binary_cross_entropy({f}.sigmoid(), {f2}.sigmoid())", "F.glu({f}.repeat(1, 2))", "F.softmin({f}, {D})"),
