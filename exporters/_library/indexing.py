@@ -50,30 +50,31 @@ def _embedding_bag(
 ) -> Any:
     """Lower the bags as sums, means or maxima by index; torch's exporter emits a loop of float32."""
     table, bags = widened(weight), onnx_ops.Shape(offsets)
-    begins = onnx_ops.Expand(constant(0), onnx_ops.Shape(indices) + constant([1]))
-    ones = onnx_ops.Expand(constant(1), bags)
-    begins = onnx_ops.ScatterElements(begins, offsets, ones, reduction="add")
+    begins = _counted(offsets, onnx_ops.Shape(indices) + constant([1]))
     bag = onnx_ops.Slice(onnx_ops.CumSum(begins, constant(0)), constant([0]), constant([-1])) - constant(1)
     rows = onnx_ops.Gather(table, indices)
     if per_sample_weights is not None:
         rows = rows * onnx_ops.Unsqueeze(widened(per_sample_weights), constant([1]))
     if padding_idx is not None:
         padding = onnx_ops.Mod(constant([padding_idx]), onnx_ops.Shape(weight, end=1))
-        counted = onnx_ops.Not(onnx_ops.Equal(indices, onnx_ops.CastLike(padding, indices)))
-        rows, bag = (onnx_ops.Compress(item, counted, axis=0) for item in (rows, bag))
-    first = onnx_ops.Expand(
-        like(-math.inf if mode == 2 else 0.0, table), onnx_ops.Concat(bags, onnx_ops.Shape(table, start=1), axis=0)
-    )
-    how = "max" if mode == 2 else "add"
-    result = onnx_ops.ScatterND(first, onnx_ops.Unsqueeze(bag, constant([1])), rows, reduction=how)
-    counts = onnx_ops.Expand(constant(0), bags)
-    counts = onnx_ops.ScatterElements(counts, bag, onnx_ops.Expand(constant(1), onnx_ops.Shape(bag)), reduction="add")
+        kept = onnx_ops.Not(onnx_ops.Equal(indices, onnx_ops.CastLike(padding, indices)))
+        rows, bag = (onnx_ops.Compress(item, kept, axis=0) for item in (rows, bag))
+    how, first = ("max", -math.inf) if mode == 2 else ("add", 0.0)
+    filled = onnx_ops.Expand(like(first, table), onnx_ops.Concat(bags, onnx_ops.Shape(table, start=1), axis=0))
+    result = onnx_ops.ScatterND(filled, onnx_ops.Unsqueeze(bag, constant([1])), rows, reduction=how)
+    counts = _counted(bag, bags)
     sizes = onnx_ops.Unsqueeze(counts, constant([1]))
     result = result / onnx_ops.CastLike(sizes, result) if mode == 1 else result
     result = onnx_ops.Where(sizes > constant(0), result, like(0.0, result))
     result = onnx_ops.Slice(result, constant([0]), constant([-1])) if include_last_offset else result
     unread = onnx_ops.Identity(counts)  # torch sets the shapes of what is returned
     return onnx_ops.CastLike(result, weight), unread, unread, unread
+
+
+def _counted(numbers: Any, size: Any) -> Any:
+    """Return how often each number below a size occurs."""
+    ones = onnx_ops.Expand(constant(1), onnx_ops.Shape(numbers))
+    return onnx_ops.ScatterElements(onnx_ops.Expand(constant(0), size), numbers, ones, reduction="add")
 
 
 @lower("aten::split.Tensor", replaces=True)
