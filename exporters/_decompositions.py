@@ -21,8 +21,11 @@ from pyops._core import AttributeKind, Decomposition, TypeParameter
 from pyops.errors import DeclarationError
 from pyops.shapes import Dim, SymbolicDim, TensorSpec
 
+from ._capture.graph_calls import format_place
+from ._capture.sizes import recorded_conditions, size_conditions
 from ._export import export
 from ._finishing.graph_as_function import as_function, has_limits
+from ._program import Program
 from ._torch.decomposition_calls import call, call_validated, with_tensors
 from ._torch.private.onnx_exporter import Lowering, adapted_exporter
 from ._torch.private.patching import quiet
@@ -79,15 +82,14 @@ def calls_model(
         declared = zip(decomposition.signature.parameters(len(specs)), specs, strict=True)
         inputs = [(f"{item.name}_{index}", item.type, spec) for item, spec in declared]
         exports.append(_Export(decomposition, inputs, attributes, opset, is_fixed=True))
-    prepared = _prepared(*exports)
-    if not plain:
-        return onnx_ir.serde.serialize_model(_model(decomposition, prepared))
-    with adapted_exporter(Lowering()), torch.no_grad(), warnings.catch_warnings(action="ignore"):
-        try:
-            program = torch.onnx.export(prepared.call, prepared.args, dynamo=True, verbose=False, **prepared.options)
-        except Exception:  # whatever torch's exporter raises: `export` has more translations
-            return None
-    assert program is not None
+    with recorded_conditions() as asked:
+        program = (_plain_program if plain else _program)(decomposition, _prepared(*exports))
+    if program is None or program.exported_program is None:
+        return None
+    for condition in size_conditions(program.exported_program, asked):
+        raise DeclarationError(
+            f"{decomposition.name} depends on a size that is dynamic in the model: {format_place(condition.place)}"
+        )
     return onnx_ir.serde.serialize_model(program.model)
 
 
@@ -159,25 +161,34 @@ def _exported(export_of: _Export) -> tuple[onnx_ir.Model, Sequence[str]]:
     """
     numbers, prepared = export_of.numbers, _prepared(export_of)
     if not numbers:
-        return _model(export_of.decomposition, prepared), numbers
+        return _program(export_of.decomposition, prepared).model, numbers
     try:  # it may ask whether they are tensors
         examples = _examples(export_of.inputs, export_of.wide)
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
             plain = call_validated(export_of.decomposition, examples, with_tensors(export_of.attributes))
             torch.testing.assert_close(prepared.call(*prepared.args), tuple(plain), equal_nan=True)
-        return _model(export_of.decomposition, prepared), numbers
+        return _program(export_of.decomposition, prepared).model, numbers
     except Exception:  # it may need them as Python's
         return _exported(replace(export_of, numbers=()))
 
 
-def _model(decomposition: Decomposition, prepared: _Prepared) -> onnx_ir.Model:
+def _plain_program(decomposition: Decomposition, prepared: _Prepared) -> torch.onnx.ONNXProgram | None:
+    """Return what torch's exporter makes of calls, None if it fails: `export` has more translations."""
+    with adapted_exporter(Lowering()), torch.no_grad(), warnings.catch_warnings(action="ignore"):
+        try:
+            return torch.onnx.export(prepared.call, prepared.args, dynamo=True, verbose=False, **prepared.options)
+        except Exception:  # whatever torch's exporter raises
+            return None
+
+
+def _program(decomposition: Decomposition, prepared: _Prepared) -> Program:
     try:
         # Warnings about sizes that are specialized concern models of users.
         with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-            model = export(prepared.call, prepared.args, **prepared.options).model
-            if _foreign(model):  # ops of pyops.kernels, which another translation may do without
-                model = export(prepared.call, prepared.args, **prepared.options, kernels=False).model
-        if foreign := _foreign(model):
+            program = export(prepared.call, prepared.args, **prepared.options)
+            if _foreign(program.model):  # ops of pyops.kernels, which another translation may do without
+                program = export(prepared.call, prepared.args, **prepared.options, kernels=False)
+        if foreign := _foreign(program.model):
             raise DeclarationError(
                 f"{decomposition.name} needs operators of {foreign.pop()!r}, and a body has ONNX's own alone; write "
                 "it with other functions"
@@ -186,9 +197,9 @@ def _model(decomposition: Decomposition, prepared: _Prepared) -> onnx_ir.Model:
         raise
     except Exception as error:  # whatever torch, a translation or the decomposition raises
         raise DeclarationError(f"{decomposition.name} cannot be exported: {type(error).__name__}: {error}") from error
-    for name, value in zip(prepared.names, model.graph.inputs, strict=True):
+    for name, value in zip(prepared.names, program.model.graph.inputs, strict=True):
         value.name = name
-    return model
+    return program
 
 
 def _prepared(*exports: _Export) -> _Prepared:

@@ -15,7 +15,7 @@ import onnx_ir
 
 from .normal_form import NormalForm, Rule, attribute
 from .terms import ONE, PRODUCT, SIZE, Factor, Scaled
-from .value_types import FLOATS, Dim, Types, is_wider, same_shape
+from .value_types import FLOATS, Dim, Types, is_size, is_wider, same_shape
 
 _RULES: dict[str, Rule] = {}
 _ARITHMETIC: dict[str, Callable[[NormalForm, onnx_ir.Node], Scaled | None]] = {}
@@ -436,10 +436,10 @@ def _gather(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
     axis, (factor, term) = attribute(node, "axis", 0), form.of(node.inputs[0])
     if indices is None or shape is None:
         return None
-    if indices.ndim == 0 and axis in (-2, len(shape) - 2) and term.op == "Reshape" and isinstance(shape[-1], int):
-        before, size = term.attributes["before"], shape[-1]  # of the last axis, reshaped into parts of equal size
-        if before is not None and len(before) == len(shape) - 1 and same_shape(before[:-1], shape[:-2]):
-            start = int(indices) % (before[-1] // size) * size
+    if indices.ndim == 0 and axis in (-2, len(shape) - 2) and term.op == "Reshape":
+        before, (count, size) = term.attributes["before"], shape[-2:]  # of the last axis, made parts of equal size
+        if is_size(count) and is_size(size) and before and same_shape(before, (*shape[:-2], count * size)):
+            start = int(indices) % count * size
             return _sliced(form, (factor, term.args[0][1]), before, -1, start, start + size)
     if indices.ndim != 1 or not len(indices):
         return None

@@ -74,6 +74,25 @@ OTHERS = {
         1,
         parse("(float[3,4] x) => (float[3,4] y) { y = Mul(x, x) }"),
     ),
+    "a branch on a dynamic size": (
+        lambda x: x * x if x.shape[-1] < 16 else x * x * 2,
+        1,
+        parse("(float[n,d] x) => (float[n,d] y) { y = Mul(x, x) }"),
+    ),
+    "a branch on a dynamic size of 1": (
+        lambda x: x * x * 2 if x.shape[0] == 1 else x * x,
+        1,
+        parse("(float[n,d] x) => (float[n,d] y) { y = Mul(x, x) }"),
+    ),
+    "parts of rows of another length": (
+        lambda x: torch.sigmoid(x[..., 0:2]) * x[..., 2:4],
+        1,
+        parse(
+            "(float[n,6] x) => (float[m,2] y) <int64[3] sizes = {-1,2,2}, int64 zero = {0}, int64 one = {1}> "
+            "{ r = Reshape(x, sizes) p = Gather<axis=1>(r, zero) q = Gather<axis=1>(r, one) s = Sigmoid(p) "
+            "y = Mul(s, q) }"
+        ),
+    ),
     "a size that equals a constant": (
         lambda x, z: x.shape[-1] // 4 * torch.abs(x) + 2 * torch.exp(z),
         2,
@@ -119,6 +138,14 @@ OTHERS = {
 def test_what_computes_something_else_is_not_replaced(declare, odd, verify):
     decomposition, count, model = OTHERS[odd]
     assert not pyops.replace(model, [declare(decomposition, count)], verify=verify).places
+
+
+def test_the_reason_names_the_line_that_depends_on_a_dynamic_size(declare):
+    op = declare(lambda x: x * x if x.shape[-1] < 16 else x * 2)
+    (near,) = pyops.replace(parse("(float[n,d] x) => (float[n,d] y) { y = Mul(x, x) }"), [op]).near
+    assert "depends on a size that is dynamic in the model: " in near.reason
+    assert "x.shape[-1] < 16" in near.reason
+    assert pyops.replace(parse("(float[n,8] x) => (float[n,8] y) { y = Mul(x, x) }"), [op]).places
 
 
 def test_places_are_found_for_axes_counted_from_the_first_one_and_factors_of_all(declare):
