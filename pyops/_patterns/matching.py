@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -44,12 +45,15 @@ class State(NamedTuple):
         How many operators and constants agree.
     equations : tuple of (Factor, float)
         Factors of the pattern in which more than one attribute is open, and the numbers of the model that they are.
+    matched : mapping of (Term, Term) to float
+        Terms of the pattern and of the model that match, and how many times as large the latter are.
     """
 
     inputs: Mapping[str, Bound]
     attributes: Mapping[str, float]
     agreeing: int
     equations: tuple[tuple[Factor, float], ...] = ()
+    matched: Mapping[tuple[Term, Term], float] = {}
 
     def counted(self) -> State:
         """Return the state with one more operator or constant."""
@@ -104,7 +108,7 @@ class Matcher:
     ) -> None:
         self.root, self._form, self._dims, self._removed = root, form, dims, removed
         self._end = 0
-        self.total = root[1].size() + 1
+        self.total = root[1].size + 1
         self._best = Difference(-1, self.total, "")
         self._steps = 0
         self._tolerance = _TOLERANCE
@@ -200,12 +204,16 @@ class Matcher:
             else:
                 self._fail(state, lambda: f"a constant in the pattern, {term.describe(1)} in the model")
             return
+        if (pattern, term) in state.matched:
+            yield state._replace(agreeing=state.agreeing + pattern.size), state.matched[pattern, term]
+            return
         for factor, own in _forms(pattern):
             for other, found in _forms(term):
                 for result, ratio in self._same_kind(own, found, state):
                     divisor = self._value(factor, result)
                     if divisor:
-                        yield result, other.number * ratio / divisor
+                        whole = other.number * ratio / divisor
+                        yield result._replace(matched={**result.matched, (pattern, term): whole}), whole
 
     def _same_kind(self, pattern: Term, term: Term, state: State) -> Found:
         if pattern.op == PRODUCT:
@@ -227,7 +235,8 @@ class Matcher:
             ):
                 yield state.counted(), 1.0
             else:
-                self._fail(state, lambda: f"the constant {array} in the pattern, {term.describe(1)} in the model")
+                known = reprlib.repr(None if array is None else array.tolist())
+                self._fail(state, lambda: f"the constant {known} in the pattern, {term.describe(1)} in the model")
             return
         for value, factor in term.names:
             if factor.number and (bound := self._bind(pattern, Bound(value), state)) is not None:
@@ -399,8 +408,8 @@ class Matcher:
                     yield from self._add(parts, term, rest, bound, ratio, times / own.number)
         else:
             for other, number in left.items():
-                rest = {t: n for t, n in left.items() if t is not other}
                 for result, times in self._match(pattern, other, state):
+                    rest = {t: n for t, n in left.items() if t is not other}
                     yield from self._add(parts, term, rest, result, ratio, number * times)
         self._fail(
             state, lambda: f"{factor}*{pattern.describe(1)} of the sum in the pattern is not in {term.describe(1)}"
@@ -451,23 +460,21 @@ def _forms(term: Term) -> list[Scaled]:
 
 def _order(item: tuple[Term, float]) -> tuple[bool, int]:
     """Return a key that sorts the largest terms first, and inputs last."""
-    return item[0].op == LEAF, -item[0].size()
+    return item[0].op == LEAF, -item[0].size
 
 
 def _without(left: Mapping[Term, float], powers: Mapping[Term, float], power: float) -> dict[Term, float] | None:
     """Return what is left of a product without the power of another one; None if that is no part of it."""
-    rest = dict(left)
+    rest = dict[Term, float]()
     for term, own in powers.items():
-        wanted, found = own * power, rest.get(term, 0.0)
+        wanted, found = own * power, left.get(term, 0.0)
         is_part = wanted == found or (
             wanted * found > 0 and abs(found) > abs(wanted) and wanted == int(wanted) and found == int(found)
         )
         if not is_part:
             return None
         rest[term] = found - wanted
-        if not rest[term]:
-            del rest[term]
-    return rest
+    return {term: found for term, found in ({**left, **rest}).items() if found}
 
 
 def _multiple(left: Mapping[Term, float], part: Term) -> float | None:

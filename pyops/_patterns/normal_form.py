@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,7 @@ import onnx_ir
 from onnx.reference import ReferenceEvaluator
 
 from .._support.element_types import DType
-from .terms import ONE, Factor, Scaled, Terms
+from .terms import ONE, SIZE, Factor, Scaled, Terms
 from .value_types import FLOATS, Dim, Types, ValueType, is_size, is_wider
 
 _SMALL = 64  # elements of a constant whose values are read
@@ -23,6 +24,8 @@ _POWERS = (1.0, -1.0, 0.5, -0.5, 2.0, -2.0)
 _REWRITTEN = {"Concat", "Expand", "LogSoftmax", "Reshape", "Slice", "Softmax", "Transpose"} | {
     *("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum")
 }  # the operators whose attributes are others in a term
+
+_SHAPING = {"Expand", "Reshape", "Unsqueeze"}  # whose vectors say the shape
 
 Rule = Callable[["NormalForm", onnx_ir.Node, onnx_ir.Value], Scaled | None]
 
@@ -134,7 +137,7 @@ class NormalForm:
             return np.array(chosen, np.int64) if all(isinstance(dim, int) for dim in chosen) else None
         if node.op_type == "Gather" and (array := self._gathered_size(node)) is not None:
             return array
-        if node.op_type.startswith("Random") or any(item.is_ref() for item in node.attributes.values()):
+        if _is_random(node) or any(item.is_ref() for item in node.attributes.values()):
             return None
         arrays = [None if item is None else self.constant(item) for item in node.inputs]
         if any(item is not None and array is None for item, array in zip(node.inputs, arrays, strict=True)):
@@ -212,6 +215,8 @@ class NormalForm:
         array = self.constant(value)
         if array is not None and (array.size == 1 or not self.is_float(value)):
             return self._constant(array, value)
+        if self._is_raised(node):
+            return self._leaf(value)
         if node.domain or (value.index() and node.op_type != "Split"):
             return self._opaque(node, value)
         try:
@@ -227,6 +232,15 @@ class NormalForm:
         if found is None and array is not None:
             return self._constant(array, value)
         return self._opaque(node, value) if found is None else found
+
+    def _is_raised(self, node: onnx_ir.Node) -> bool:
+        """Return whether the rank of a value comes from a number: a term is the same for numbers of all ranks."""
+        known = [(self.of(item)[1], self.shape(item)) for item in node.inputs if item is not None]
+        ranks: dict[bool, list[int]] = {True: [], False: []}
+        for term, shape in known if node.op_type not in _SHAPING else ():
+            ranks[term is self.terms.unit or term.op == SIZE] += [] if shape is None else [len(shape)]
+        numbers, others = ranks.values()
+        return bool(others) and max(numbers, default=0) > (0 if node.op_type == "MatMul" else max(others))
 
     def is_float(self, value: onnx_ir.Value) -> bool:
         """Return whether a value is known to have a floating-point type."""
@@ -253,13 +267,16 @@ class NormalForm:
 
     def _opaque(self, node: onnx_ir.Node, value: onnx_ir.Value) -> Scaled:
         """Return the call of an operator as it is written."""
-        if any(item.type.name in ("GRAPH", "GRAPHS") for item in node.attributes.values()) or _is_random(node):
+        if any(map(_is_large, node.attributes.values())) or _is_random(node):
             return self._leaf(value)
         name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
         name += f"#{value.index()}" if value.index() else ""
         name += " as written" if name in _REWRITTEN else ""
         name += f":{node.overload}" if node.overload else ""
         given = {key: _plain(item) for key, item in node.attributes.items()}
+        if not node.domain:  # an attribute that is left out, or that a later version adds, has its default
+            own, usual = _defaults(node.op_type, self.opset), _defaults(node.op_type, onnx.defs.onnx_opset_version())
+            given = {key: item for key, item in {**own, **given}.items() if key not in usual or usual[key] != item}
         args = [(ONE, self.terms.call("absent", ())) if item is None else self.of(item) for item in node.inputs]
         return ONE, self.terms.call(name, args, **given)
 
@@ -284,6 +301,22 @@ class NormalForm:
 
 def _is_random(node: onnx_ir.Node) -> bool:
     return node.op_type.startswith("Random") or node.op_type in ("Bernoulli", "Dropout", "Multinomial")
+
+
+def _is_large(attribute: onnx_ir.Attr) -> bool:
+    """Return whether an attribute is a graph, or has many elements."""
+    value = attribute.value
+    size = value.size if isinstance(value, onnx_ir.TensorProtocol) else len(value) if isinstance(value, tuple) else 1
+    return attribute.type.name in ("GRAPH", "GRAPHS") or size > _SMALL
+
+
+@functools.cache
+def _defaults(op_type: str, opset: int) -> dict[str, Any]:
+    """Return the values of the attributes of an operator that a node leaves out."""
+    if not onnx.defs.has(op_type, opset):
+        return {}
+    defaults = [item.default_value for item in onnx.defs.get_schema(op_type, opset).attributes.values()]
+    return {item.name: _plain(onnx_ir.serde.deserialize_attribute(item)) for item in defaults if item.name}
 
 
 def _plain(attribute: onnx_ir.Attr) -> Any:

@@ -83,14 +83,17 @@ def patterns_of(op: Op[..., Any], opset: int, plain: bool) -> tuple[list[Pattern
     found: list[Pattern] = []
     problems: list[str] = []
     for decomposition in op.decompositions:
-        own, problem = _patterns(decomposition, _opset(opset), plain)
+        own, problem = _patterns(decomposition, _opset(decomposition, opset), plain)
         found += own
         problems += [problem] if problem else []
     return found, problems
 
 
-def _opset(opset: int) -> int:
-    """Return the opset version of the patterns for a model of an opset version."""
+def _opset(decomposition: Decomposition, opset: int) -> int:
+    """Return the opset version of the patterns for a model of an opset version: in onnxscript, the one written."""
+    if decomposition.is_onnxscript:
+        imports = decomposition.function.to_function_proto().opset_import
+        return next(entry.version for entry in imports if not entry.domain)
     return _OPSETS[opset >= _OPSETS[1]]
 
 
@@ -114,8 +117,7 @@ def _patterns(decomposition: Decomposition, opset: int, plain: bool) -> tuple[li
             found += [made] if made else []
             if made is not None and not made.is_ranked:
                 break
-    unique = {f"{item.root[0]} {item.root[1].describe(99)} {item.attributes}": item for item in found}
-    return list(unique.values()), "" if unique else problem
+    return found, "" if found else problem
 
 
 def _choices(signature: Signature) -> Iterator[dict[str, Any]]:
@@ -198,7 +200,7 @@ def exact_pattern(
     key = decomposition, str(specs), str(attributes), opset, plain
     if key not in _exact:
         try:
-            model = bodies.calls_model(decomposition, [(specs, attributes)], _opset(opset), plain)
+            model = bodies.calls_model(decomposition, [(specs, attributes)], _opset(decomposition, opset), plain)
             (found,) = [None] if model is None else _read(decomposition, model, [], attributes)
             _exact[key] = found or "torch's exporter fails"
         except PyopsError as error:
@@ -217,8 +219,11 @@ def _read(
     Raises
     ------
     InputError
-        A part of a call can be compared with nothing: a large constant, a branch, a loop or random numbers.
+        A part of a call can be compared with nothing: a large constant, a branch, a loop or random numbers; or a call
+        returns an input.
     """
+    if {item.name for item in model.graph.input} & {item.name for item in model.graph.output}:
+        raise InputError(f"{decomposition.name} returns an input, for which a model needs no node")
     types = types_of(infer_types(model, {}))
     graph = onnx_ir.serde.deserialize_model(model).graph
     opset = next(entry.version for entry in model.opset_import if not entry.domain)

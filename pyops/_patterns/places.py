@@ -129,6 +129,13 @@ class Search:
             if op.signature.qualified_name not in {item.op for item in self._near if item.is_close}:
                 self._find_parts(op)
 
+    def measure(self, candidates: Iterable[Candidate]) -> None:
+        """Find the nodes of places again, if no others are replaced."""
+        self._removed.clear()
+        for candidate in candidates:
+            self._measure(candidate)
+            self._removed |= {*candidate.nodes}
+
     def near(self) -> list[Near]:
         """Return what nearly matches; for an op with neither a place nor a near match, what comes closest."""
         close = [item for item in self._near if item.is_close]
@@ -251,22 +258,18 @@ class Search:
         gone: dict[onnx_ir.Node, None] = {}
         first = candidate.output.producer()
         assert first is not None
-        rest, within = [first], set[onnx_ir.Node]()
+        rest, within = {first}, dict[onnx_ir.Node, None]()
         while rest:
-            node = rest.pop()
-            within.add(node)
+            node = max(rest, key=self._form.position.__getitem__)  # after all nodes that use it
+            rest.remove(node)
+            within[node] = None
             outputs = [value for value in node.outputs if value is not candidate.output]
-            used = [
-                value
-                for value in outputs
-                if value.is_graph_output()
-                or any(user not in gone for user, _ in value.uses() if user not in self._removed)
-            ]
-            if used:
+            users = {user for value in outputs for user, _ in value.uses()} - self._removed
+            if any(value.is_graph_output() for value in outputs) or not users <= gone.keys():
                 continue
             gone[node] = None
             producers = [value.producer() for value in node.inputs if value is not None and value not in inputs]
-            rest += [item for item in producers if item is not None and item.graph is self._graph]
+            rest |= {item for item in producers if item is not None and item.graph is self._graph}
         candidate.nodes = list(gone)
         candidate.shared = [
             value
@@ -278,24 +281,26 @@ class Search:
     def _find_parts(self, op: Op[..., Any]) -> None:
         """Find where a larger part of the op's pattern matches, for an op that was not found."""
         patterns, _ = patterns_of(op, self._form.opset, False)
-        parts = [(item.root[1].size() + 1, part) for item in patterns for part in _large_parts(item.root[1])]
-        for whole, part in sorted(parts, key=lambda item: -item[1].size()):
+        parts = [(item.root[1].size + 1, part) for item in patterns for part in _large_parts(item.root[1])]
+        for whole, part in sorted(parts, key=lambda item: -item[1].size):
             matcher = Matcher((ONE, part), self._form)
             for node in self._graph:
                 for value in node.outputs:
                     if self._form.of(value)[1].op == part.op and isinstance(matcher.match(value), State):
                         reason = f"the nodes compute {part.describe(3)}, and what follows differs"
                         name = op.signature.qualified_name
-                        self._near[Near(name, _name_of(node), part.size(), whole, reason)] = None
+                        self._near[Near(name, _name_of(node), part.size, whole, reason)] = None
                         return
 
 
-def _large_parts(root: Term) -> Iterator[Term]:
-    parts = [root]
-    while parts:
-        inner = [term for _, term in parts.pop().args if term.size() >= _NEAR * root.size()]
-        yield from inner
-        parts += inner
+def _large_parts(root: Term) -> list[Term]:
+    """Return the terms that a term is made of and that are at least half as large."""
+    found, rest = dict[Term, None](), [root]
+    while rest:
+        inner = [term for _, term in rest.pop().args if term.size >= _NEAR * root.size and term not in found]
+        found |= dict.fromkeys(inner)
+        rest += inner
+    return list(found)
 
 
 def _name_of(node: onnx_ir.Node | None) -> str:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir
 
-    from .places import Candidate, Near
+    from .places import Candidate, Near, Search
 
 _LARGE = 2**31 - 2**20  # bytes of a protobuf
 _LEAST_IR = 8  # which has functions
@@ -237,8 +237,8 @@ def replace(
     given = None if inputs is None else given_feed(inputs)
     source = load_model(model)
     proto = source.parsed("a model in ORT format cannot be changed; pass the model that it was made from")
-    if proto.graph.sparse_initializer:
-        raise ModelError("a model with sparse initializers cannot be changed; make them dense")
+    if proto.graph.sparse_initializer or proto.training_info:
+        raise ModelError("a model with sparse initializers or training_info cannot be changed; remove these first")
     try:
         graph_model = onnx_ir.serde.deserialize_model(proto)
         if source.folder is not None:
@@ -250,10 +250,6 @@ def replace(
     candidates = list(search.candidates())
     refused: list[Refusal] = []
     kept: list[tuple[Candidate, float | None]] = [(item, None) for item in candidates]
-    if not keep_shared:
-        reason = "is used outside the place; keep_shared=True replaces it nevertheless"
-        refused += [_refusal(item, f"{_shared(item)[0]} {reason}") for item in candidates if item.shared]
-        kept = [(item, None) for item in candidates if not item.shared]
     for entry in list(kept):
         op = entry[0].op
         imported = graph_model.opset_imports.get(op.domain, op.version)
@@ -264,7 +260,9 @@ def replace(
     if verify and kept:
         step("comparing places")
         kept = _compared(source, given, [item for item, _ in kept], refused)
-    found = _with_bodies(graph_model, kept, refused) if bodies else kept
+    found = _measured(search, kept, refused, keep_shared)
+    if bodies:
+        found = _measured(search, _with_bodies(graph_model, found, refused), refused, keep_shared)
     places = tuple(_place(item, difference) for item, difference in found)
     taken = _names(graph_model)
     for candidate, _ in found:
@@ -331,6 +329,20 @@ def _compared(
         else:
             kept.append((candidate, found))
     return kept
+
+
+def _measured(
+    search: Search, kept: Sequence[tuple[Candidate, float | None]], refused: list[Refusal], keep_shared: bool
+) -> list[tuple[Candidate, float | None]]:
+    """Find again what places replace, after others were refused; return those that still may."""
+    while True:
+        search.measure(item for item, _ in kept)
+        shared = [] if keep_shared else [entry for entry in kept if entry[0].shared]
+        if not shared:
+            return list(kept)
+        reason = "is used outside the place; keep_shared=True replaces it nevertheless"
+        refused += [_refusal(item, f"{_shared(item)[0]} {reason}") for item, _ in shared]
+        kept = [entry for entry in kept if entry not in shared]
 
 
 def _generated(source: Model) -> dict[str, Any]:
@@ -447,6 +459,7 @@ def _apply(model: onnx_ir.Model, candidate: Candidate, taken: set[str | None]) -
     attributes = [onnx_ir.serde.deserialize_attribute(attribute_proto(a, candidate.attributes[a.name])) for a in given]
     new = onnx_ir.Value(name=old.name, type=old.type, shape=old.shape, doc_string=old.doc_string)
     new.metadata_props.update(old.metadata_props)
+    new.meta.update(old.meta)
     node = onnx_ir.Node(
         signature.domain, signature.name, inputs, attributes, outputs=[new], name=last.name, version=None
     )

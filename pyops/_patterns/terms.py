@@ -68,6 +68,8 @@ class Term:
         Other forms of the same term: of a sum with factors taken out, of a product without, of a transposed product.
     is_positive : bool
         Whether it is known to be never negative: a sum of squares, for example.
+    size : int
+        How many operators and constants it has.
     """
 
     op: str
@@ -77,9 +79,12 @@ class Term:
     parts: list[Term] = field(default_factory=list)
     forms: list[tuple[Factor, Term]] = field(default_factory=list)
     is_positive: bool = field(init=False)
+    size: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_positive = self._is_positive()
+        constants = sum(term.op == PRODUCT and not term.args for _, term in self.args)
+        self.size = bool(self.args) + sum(term.size for _, term in self.args) + constants
 
     def _is_positive(self) -> bool:
         if self.op == PRODUCT:
@@ -94,12 +99,6 @@ class Term:
     def powers(self) -> dict[Term, float]:
         """Return the term as a product: the powers of its terms."""
         return {term: power for power, term in self.args} if self.op == PRODUCT else {self: 1.0}
-
-    def size(self) -> int:
-        """Return how many operators and constants the term has."""
-        inner = sum(term.size() for _, term in self.args)
-        constants = sum(term.op == PRODUCT and not term.args for _, term in self.args)
-        return (self.op != LEAF and bool(self.args)) + inner + constants
 
     def describe(self, depth: int = 2) -> str:
         """Return the term as a formula of limited depth."""

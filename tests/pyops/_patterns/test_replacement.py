@@ -9,9 +9,11 @@ import numpy as np
 import onnx
 import onnx.inliner
 import onnxruntime
+import onnxscript
 import pytest
 import torch
 from numpy.typing import NDArray
+from onnxscript import opset20
 
 import pyops
 from pyops import onnx_op
@@ -515,3 +517,43 @@ def test_a_decomposition_of_onnxscript_needs_no_torch(tmp_path):
     path = tmp_path / "without_torch.py"  # onnxscript reads the function's source
     path.write_text(WITHOUT_TORCH)
     run_plain_script(f"import runpy; runpy.run_path({str(path)!r})", "{'beta': 0.25}")
+
+
+@onnxscript.script(onnxscript.values.Opset("replaced", 1), default_opset=opset20)
+def twice_in_onnx(x):
+    return opset20.Mul(opset20.Exp(x), opset20.Constant(value_float=2.0))
+
+
+@pytest.mark.parametrize("opset", [18, 20, 23])
+def test_a_decomposition_of_onnxscript_is_found_in_models_of_all_opsets(opset):
+    with pyops.testing.isolated_declarations():
+
+        @onnx_op("replaced::Twice")
+        def twice(x: NDArray[np.float32]) -> NDArray[np.float32]:
+            return np.exp(x) * 2
+
+        twice.register_decomposition(twice_in_onnx)
+        proto = onnx.parser.parse_model(
+            f'<ir_version: 10, opset_import: ["": {opset}]> a (float[3,8] x) => (float[3,8] y) '
+            "<float two = {2.0}> { k = Exp(x) y = Mul(k, two) }"
+        )
+        assert pyops.replace(proto, [twice], bodies=opset == 20).places
+
+
+@pytest.mark.parametrize("gather", ["Gather", "Gather<axis=0>"])
+def test_an_attribute_with_its_default_is_one_that_is_left_out(gather):
+    with pyops.testing.isolated_declarations():
+
+        @onnx_op("replaced::Embedding")
+        def embedding(i: NDArray[np.int64], t: NDArray[np.float32]) -> NDArray[np.float32]:
+            return np.exp(t[i])
+
+        @embedding.register_decomposition
+        def _(i, t):
+            return torch.exp(torch.nn.functional.embedding(i, t))
+
+        proto = onnx.parser.parse_model(
+            '<ir_version: 10, opset_import: ["": 20]> '
+            f"a (int64[3] i, float[9,8] t) => (float[3,8] y) {{ k = {gather}(t, i) y = Exp(k) }}"
+        )
+        assert pyops.replace(proto, [embedding], verify=False).places

@@ -93,6 +93,11 @@ OTHERS = {
             "y = Mul(s, q) }"
         ),
     ),
+    "a number that is drawn": (
+        lambda x: torch.abs(x) + 1,
+        1,
+        parse(ONE + "<float p = {0.999}> { b = Bernoulli(p) a = Abs(x) y = Add(a, b) }"),
+    ),
     "a size that equals a constant": (
         lambda x, z: x.shape[-1] // 4 * torch.abs(x) + 2 * torch.exp(z),
         2,
@@ -164,6 +169,38 @@ def test_places_are_found_for_axes_counted_from_the_first_one_and_factors_of_all
             "{ r = Cos(x) s = ReduceSum(r, last) y = Mul(s, z) }"
         )
         assert len(pyops.replace(model, [summed]).places) == 1
+
+
+def test_an_input_that_a_number_makes_a_tensor_of_another_rank(declare):
+    model = parse(
+        "(float[4,1] a, float[1] v, float[4,5,1] q, float[5,4] x) => (float[4,1] y, float[4,5,5] z) "
+        "<float[1,1] one = {1.0}, float[1,1,1] two = {2.0}> { m = Mul(v, one) e = Exp(a) y = MatMul(e, m) "
+        "k = Mul(x, two) t = Transpose<perm=[2,0,1]>(k) z = MatMul(q, t) }"
+    )
+    feed = {"a": array(4, 1), "v": array(1), "q": array(4, 5, 1), "x": array(5, 4)}
+    ops = [
+        declare(lambda x, z: torch.exp(x) @ z, 2),
+        declare(lambda x, z: x @ z.transpose(-1, -2), 2, name="unsound::Turned"),
+    ]
+    replaced = pyops.replace(model, ops, verify=False).model
+    for own, right in zip(outputs(replaced, feed), outputs(model, feed), strict=True):
+        np.testing.assert_allclose(own, right, rtol=1e-5)
+
+
+@pytest.mark.parametrize("keep_shared", [True, False])
+def test_nodes_of_a_place_that_is_refused_stay(declare, keep_shared):
+    refused = declare(lambda x, z: torch.cos(x) * torch.cos(z), 2, name="unsound::Refused", version=2)
+    kept = declare(lambda x: torch.exp(torch.cos(x)))
+    model = parse(
+        "(float[3,8] x, float[3,8] u) => (float[3,8] y, float[3,8] z) "
+        "{ c = Cos(x) y = Exp(c) d = Cos(u) z = Mul(c, d) }",
+        imports=', "unsound": 1',
+    )
+    replaced = pyops.replace(model, [refused, kept], keep_shared=keep_shared)
+    if keep_shared:
+        assert [(place.nodes, place.shared) for place in replaced.places] == [(("Exp of y",), ("c (Cos)",))]
+    else:
+        assert [item.output for item in replaced.refused] == ["z", "y"]
 
 
 def test_a_kernel_that_overflows_where_the_nodes_do_not():
@@ -325,7 +362,56 @@ def test_sparse_initializers_and_an_op_alone_are_refused(declare):
     model = parse(ONE + "{ s = Mul(x, x) y = Exp(s) }")
     with pytest.raises(InputError, match=r"pass ops=\[one\]"):
         pyops.replace(model, op)
+    model.training_info.add()
+    with pytest.raises(ModelError, match="training_info cannot be changed"):
+        pyops.replace(model, [op])
+    del model.training_info[:]
     sparse = model.graph.sparse_initializer.add()
     sparse.values.name = "unused"
-    with pytest.raises(ModelError, match="sparse initializers cannot be changed"):
+    with pytest.raises(ModelError, match="sparse initializers or training_info cannot be changed"):
         pyops.replace(model, [op])
+
+
+def test_the_quantization_of_the_value_stays(declare):
+    model = parse(ONE + "{ s = Mul(x, x) y = Exp(s) }")
+    model.graph.quantization_annotation.add(tensor_name="y").quant_parameter_tensor_names.add(key="SCALE", value="x")
+    replaced = pyops.replace(model, [declare(lambda x: torch.exp(x * x))]).model
+    assert list(replaced.graph.quantization_annotation) == list(model.graph.quantization_annotation)
+
+
+def test_a_decomposition_that_returns_its_input_is_no_pattern(declare):
+    replaced = pyops.replace(parse(ONE + "{ s = Mul(x, x) y = Exp(s) }"), [declare(lambda x: x)])
+    assert "returns an input, for which a model needs no node" in replaced.notes[0]
+
+
+def test_large_constants_are_not_printed(declare):
+    row = ", ".join(["1.5"] * 99)
+    model = parse(
+        f"(float[3,99] x) => (float[3,99] y) {{ c = Constant<value = float[99] {{{row}}}>() k = Cos(c) y = Mul(k, x) }}"
+    )
+    (near,) = pyops.replace(model, [declare(lambda x: torch.exp(x) * torch.cos(x))]).near
+    assert len(near.reason) < 200
+
+
+def _repeated(x):
+    for _ in range(14):
+        x = torch.abs(x) + torch.cos(x) * torch.exp(x)
+    return x
+
+
+def test_a_step_that_is_repeated(declare):
+    steps = " ".join(
+        f"a{i} = Abs(v{i}) c{i} = Cos(v{i}) e{i} = Exp(v{i}) m{i} = Mul(e{i}, c{i}) v{i + 1} = Add(m{i}, a{i})"
+        for i in range(14)
+    )
+    model = parse(f"(float[3,8] x) => (float[3,8] v14) {{ v0 = Neg(x) {steps} }}")
+    (place,) = pyops.replace(model, [declare(_repeated)], verify=False).places
+    assert len(place.nodes) == 5 * 14
+
+
+@pytest.mark.parametrize("operator", ["Add", "Mul"])
+def test_long_chains_of_additions_and_products(declare, operator):
+    inputs = ", ".join(f"float[3] x{i}" for i in range(400))
+    chain = " ".join(f"v{i + 1} = {operator}(v{i}, x{i})" for i in range(400))
+    model = parse(f"({inputs}) => (float[3] y) {{ v0 = Neg(x0) {chain} s = Sigmoid(v400) y = Mul(s, v400) }}")
+    assert pyops.replace(model, [declare(lambda x: torch.sigmoid(x) * x)], verify=False).places
