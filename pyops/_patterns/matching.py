@@ -132,6 +132,8 @@ class Matcher:
                     return found
         except OverflowError:
             return Difference(0, self.total, "a power of its numbers is larger than float64 can hold")
+        except RecursionError:
+            return Difference(0, self.total, "its nodes depend on one another in too long a chain")
         return self._best
 
     def _fail(self, state: State, reason: Callable[[], str]) -> None:
@@ -205,7 +207,7 @@ class Matcher:
                 self._fail(state, lambda: f"a constant in the pattern, {term.describe(1)} in the model")
             return
         if (pattern, term) in state.matched:
-            yield state._replace(agreeing=state.agreeing + pattern.size), state.matched[pattern, term]
+            yield state, state.matched[pattern, term]
             return
         for factor, own in _forms(pattern):
             for other, found in _forms(term):

@@ -15,7 +15,7 @@ import onnx_ir
 
 from .normal_form import NormalForm, Rule, attribute
 from .terms import ONE, PRODUCT, SIZE, Factor, Scaled
-from .value_types import FLOATS, Dim, Types, is_size, is_wider, same_shape
+from .value_types import FLOATS, Dim, Types, is_wider, same_shape
 
 _RULES: dict[str, Rule] = {}
 _ARITHMETIC: dict[str, Callable[[NormalForm, onnx_ir.Node], Scaled | None]] = {}
@@ -438,7 +438,7 @@ def _gather(form: NormalForm, node: onnx_ir.Node, value: onnx_ir.Value) -> Scale
         return None
     if indices.ndim == 0 and axis in (-2, len(shape) - 2) and term.op == "Reshape":
         before, (count, size) = term.attributes["before"], shape[-2:]  # of the last axis, made parts of equal size
-        if is_size(count) and is_size(size) and before and same_shape(before, (*shape[:-2], count * size)):
+        if isinstance(count, int) and isinstance(size, int) and same_shape(before or (), (*shape[:-2], count * size)):
             start = int(indices) % count * size
             return _sliced(form, (factor, term.args[0][1]), before, -1, start, start + size)
     if indices.ndim != 1 or not len(indices):

@@ -92,8 +92,9 @@ def patterns_of(op: Op[..., Any], opset: int, plain: bool) -> tuple[list[Pattern
 def _opset(decomposition: Decomposition, opset: int) -> int:
     """Return the opset version of the patterns for a model of an opset version: in onnxscript, the one written."""
     if decomposition.is_onnxscript:
-        imports = decomposition.function.to_function_proto().opset_import
-        return next(entry.version for entry in imports if not entry.domain)
+        function: onnx.FunctionProto = decomposition.function.to_function_proto()
+        (written,) = (int(entry.version) for entry in function.opset_import if not entry.domain)
+        return written
     return _OPSETS[opset >= _OPSETS[1]]
 
 

@@ -7,6 +7,7 @@ their nodes are written.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -68,8 +69,6 @@ class Term:
         Other forms of the same term: of a sum with factors taken out, of a product without, of a transposed product.
     is_positive : bool
         Whether it is known to be never negative: a sum of squares, for example.
-    size : int
-        How many operators and constants it has.
     """
 
     op: str
@@ -79,12 +78,9 @@ class Term:
     parts: list[Term] = field(default_factory=list)
     forms: list[tuple[Factor, Term]] = field(default_factory=list)
     is_positive: bool = field(init=False)
-    size: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_positive = self._is_positive()
-        constants = sum(term.op == PRODUCT and not term.args for _, term in self.args)
-        self.size = bool(self.args) + sum(term.size for _, term in self.args) + constants
 
     def _is_positive(self) -> bool:
         if self.op == PRODUCT:
@@ -99,6 +95,18 @@ class Term:
     def powers(self) -> dict[Term, float]:
         """Return the term as a product: the powers of its terms."""
         return {term: power for power, term in self.args} if self.op == PRODUCT else {self: 1.0}
+
+    @functools.cached_property
+    def size(self) -> int:
+        """How many operators and constants the term has; what it has several times counts once."""
+        found, rest = dict[Term, int](), [self]
+        while rest:
+            term = rest.pop()
+            if term not in found:
+                inner = [part for _, part in term.args]
+                found[term] = bool(inner) + sum(part.op == PRODUCT and not part.args for part in inner)
+                rest += inner
+        return sum(found.values())
 
     def describe(self, depth: int = 2) -> str:
         """Return the term as a formula of limited depth."""
