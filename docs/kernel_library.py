@@ -65,6 +65,7 @@ into. Such a model runs in any session. The replacements are:
 | `argmax` and `argmin` over all elements, with `keepdim` | The result is reshaped. |
 | `diagonal`, `diag`, `trace` | `GatherND`, so that neighbours of an infinity and long integers stay as they are. |
 | `clamp` of floats with one bound | `Max` or `Min`, which keep infinity. |
+| `x ** 0.5` and `x ** -0.5` | Roots; of float16, powers in float32, as in torch. |
 | powers of integers | Products by squaring, in int64. |
 | `sum` of int64, `prod` of integers | Sums of the upper and the lower halves; a `Scan` of products: no digit is lost. |
 | `x % n`, `n * x` and similar with a size n | In the type that torch computes in. |

@@ -38,8 +38,9 @@ def _power(self: Any, exponent: Any) -> Any:
         return onnx_ops.Pow(base, number) if dtype_of(base).is_floating_point else _power_of_tensor(base, number)
     dtype = promoted(self, exponent)
     if dtype.is_floating_point or exponent < 0:
-        if exponent == 0.5:  # torch takes the root, of -inf too
-            return onnx_ops.Sqrt(cast(self, dtype))
+        if abs(exponent) == 0.5 and dtype.itemsize >= 4:  # torch takes the root, of -inf too
+            root = onnx_ops.Sqrt(cast(self, dtype))
+            return root if exponent > 0 else onnx_ops.Reciprocal(root)
         if dtype.itemsize >= 4 or exponent % 1 == 0:
             return NotImplemented
         # ONNX Runtime does not round a base of float16 before, which may become an infinity.

@@ -203,7 +203,8 @@ CASES = {
         lambda x, e: (
             *(x**5, x.int() ** 5, x.to(torch.int8) ** 3, x.byte() ** 2, x**0, x**e, x.int() ** e, 3**e, 2.5**e, x**0.5),
             *((x > 0) ** 2, x ** x.shape[0], x.to(torch.int8) ** x.shape[0], x.half() ** x.shape[0], x.float() ** e),
-            *(torch.tensor(2.0) ** torch.tensor(0.5, dtype=torch.float64), torch.tensor([-INF]) ** 0.5),
+            *(torch.tensor(2.0) ** torch.tensor(0.5, dtype=torch.float64), torch.tensor([-INF, -0.0]) ** 0.5),
+            torch.tensor([-INF, -0.0, 4.0]) ** -0.5,
             *((x.half() * -(2**31)) ** 0.1, (x.half() * 2**31) ** -1.5),
         ),
         (torch.tensor([77, -78, 1, -1, 2**20 + 1]), torch.tensor([5, 3, -2, -3, 63])),
@@ -345,7 +346,7 @@ CASES = {
         (torch.tensor([0.1, -2.0]).double(),),
     ),
     "numbers beyond float16": (
-        lambda x: (x * 1e5, x / 1e5, 2.0**16 * x, x * 1e30, x * INF, x / 1e-8, (x * 10) * 1e-6),
+        lambda x: (x * 1e5, x / 1e5, 2.0**16 * x, x * 1e30, x * INF, x / 1e-8, (x * 10) * 1e-6, (-x) ** 0.5),
         (torch.tensor([0.0, -0.0, 0.01, -3.0, INF]).half(),),
         (torch.tensor([1.0]).half(),),
     ),
