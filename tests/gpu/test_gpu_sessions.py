@@ -123,7 +123,8 @@ def test_outputs_in_the_memory_of_other_outputs() -> None:
     op.register_shape_inference(lambda x: (x, x))
     model = pyops.testing.Sample(op, X).with_expected((X + 1)[::-1], X - 1).model()
     more, less = session(model).run(None, {"x": X})
-    assert (more.tolist(), less.tolist()) == ((X + 1)[::-1].tolist(), (X - 1).tolist())
+    np.testing.assert_array_equal(more, (X + 1)[::-1])
+    np.testing.assert_array_equal(less, X - 1)
 
 
 # Where it runs.
