@@ -59,9 +59,18 @@ def _embedding_bag(
         padding = onnx_ops.Mod(constant([padding_idx]), onnx_ops.Shape(weight, end=1))
         kept = onnx_ops.Not(onnx_ops.Equal(indices, onnx_ops.CastLike(padding, indices)))
         rows, bag = (onnx_ops.Compress(item, kept, axis=0) for item in (rows, bag))
-    how, first = ("max", -math.inf) if mode == 2 else ("add", 0.0)
-    filled = onnx_ops.Expand(like(first, table), onnx_ops.Concat(bags, onnx_ops.Shape(table, start=1), axis=0))
-    result = onnx_ops.ScatterND(filled, onnx_ops.Unsqueeze(bag, constant([1])), rows, reduction=how)
+    def scattered(first: float, rows: Any, how: str) -> Any:
+        filled = onnx_ops.Expand(like(first, table), onnx_ops.Concat(bags, onnx_ops.Shape(table, start=1), axis=0))
+        return onnx_ops.ScatterND(filled, onnx_ops.Unsqueeze(bag, constant([1])), rows, reduction=how)
+
+    if mode == 2:  # torch's maximum is NaN if the first of the bag is, and leaves out other NaN
+        is_nan, before = onnx_ops.IsNaN(rows), onnx_ops.Concat(constant([-1]), bag, axis=0)
+        is_later = onnx_ops.Equal(bag, onnx_ops.Slice(before, constant([0]), constant([-1])))
+        result = scattered(-math.inf, onnx_ops.Where(is_nan, like(-math.inf, rows), rows), "max")
+        is_left_out = onnx_ops.Or(onnx_ops.Unsqueeze(is_later, constant([1])), onnx_ops.Not(is_nan))
+        result = result + scattered(0.0, onnx_ops.Where(is_left_out, like(0.0, rows), rows), "add")
+    else:
+        result = scattered(0.0, rows, "add")
     counts = _counted(bag, bags)
     sizes = onnx_ops.Unsqueeze(counts, constant([1]))
     result = result / onnx_ops.CastLike(sizes, result) if mode == 1 else result

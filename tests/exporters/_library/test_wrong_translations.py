@@ -468,6 +468,19 @@ CASES = {
         (ramp(6, 3).double(), torch.tensor([1, 0, 2, 1, 5]), torch.tensor([0, 2, 2, 5])),
         (ramp(6, 3).double() + 1, torch.tensor([1, 5, 3, 1, 1, 4]), torch.tensor([0, 3, 5, 6])),
     ),
+    "bags of NaN": (
+        lambda table, indices, begins: [
+            torch.nn.functional.embedding_bag(indices, table, begins, mode=mode, padding_idx=padding)
+            for mode in ("sum", "mean", "max")
+            for padding in (None, 0, 1)
+        ],
+        (
+            torch.tensor([[NAN, 1.0, -INF], [2.0, NAN, INF], [-1.0, 3.0, NAN], [NAN, -INF, NAN]]),
+            torch.tensor([0, 1, 2, 2, 1, 0, 3, 3, 1, 0, 2, 1]),
+            torch.tensor([0, 3, 6, 6, 8, 11]),
+        ),
+        None,
+    ),
     "cross entropy of doubles": (
         lambda x, target: [
             torch.nn.functional.cross_entropy(x, target, reduction=reduction) for reduction in ("none", "mean")
