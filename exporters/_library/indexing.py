@@ -59,6 +59,7 @@ def _embedding_bag(
         padding = onnx_ops.Mod(constant([padding_idx]), onnx_ops.Shape(weight, end=1))
         kept = onnx_ops.Not(onnx_ops.Equal(indices, onnx_ops.CastLike(padding, indices)))
         rows, bag = (onnx_ops.Compress(item, kept, axis=0) for item in (rows, bag))
+
     def scattered(first: float, rows: Any, how: str) -> Any:
         filled = onnx_ops.Expand(like(first, table), onnx_ops.Concat(bags, onnx_ops.Shape(table, start=1), axis=0))
         return onnx_ops.ScatterND(filled, onnx_ops.Unsqueeze(bag, constant([1])), rows, reduction=how)
