@@ -256,8 +256,8 @@ def _nan_of_nothing(result: Any, x: Any, axes: Sequence[int]) -> Any:
 
 
 def _may_be_zero(size: Any) -> bool:
-    # torch names sizes that depend on data u0, u1, ...; it assumes that other dynamic sizes are 2 or more.
-    return size == 0 if isinstance(size, int) else re.search(r"\bu\d+\b", str(size)) is not None
+    # torch names sizes that depend on data u0, u1, ...; it assumes that dynamic sizes of inputs are 2 or more.
+    return size == 0 if isinstance(size, int) else re.search(r"\bu\d+\b|[^\w\s()+*]", str(size)) is not None
 
 
 for _name in ("aten::mean.default", "aten::mean.dim"):

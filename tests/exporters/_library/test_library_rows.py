@@ -282,6 +282,13 @@ def test_statistics_of_batches_of_other_sizes(model, dtype):
     assert {node.domain for node in program.model.graph} == {""}
 
 
+def test_means_of_parts_that_may_be_empty(model):
+    module = model(lambda x: (x[2:].mean(), x[: x.shape[0] // 3].mean(0), x[:, 3:].var(1)))
+    samples = [(torch.rand(size, 3),) for size in (5, 2, 3)]
+    program = exporters.export(module, samples[0], dynamic_shapes=({0: torch.export.Dim.DYNAMIC},), verbose=False)
+    assert exporters.verify(module, program=program, samples=samples).ok
+
+
 @pytest.mark.parametrize(
     "x", [torch.full((1, 6, 7), math.inf).index_fill(2, torch.tensor([0, 1]), 1.0), torch.ones(2, 64, 48).half()]
 )
