@@ -84,16 +84,20 @@ def _format(function: Callable[..., Any]) -> str:
 
 def package_of(domain: str, function: Callable[..., Any]) -> str | None:
     """Return the name and version of the installed package that contains an op's function, or None."""
-    module = module_of(function)
-    for plugin in installed_plugins():
-        if plugin.name == domain and f"{module}.".startswith(f"{plugin.module}."):
-            return package(plugin)
-    return _package_of_module(module.partition(".")[0])
+    return _package_of_module(domain, module_of(function))
 
 
 # Cached, since reading the metadata of all packages is slow, and an imported module does not change its package.
 @functools.cache
-def _package_of_module(name: str) -> str | None:
+def _package_of_module(domain: str, module: str) -> str | None:
+    for plugin in installed_plugins():
+        if plugin.name == domain and f"{module}.".startswith(f"{plugin.module}."):
+            return package(plugin)
+    return _package_of_import(module.partition(".")[0])
+
+
+@functools.cache
+def _package_of_import(name: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
     names = packages_distributions().get(name)

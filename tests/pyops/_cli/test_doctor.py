@@ -313,12 +313,12 @@ def test_doctor_does_not_blame_plug_ins_for_the_setting(monkeypatch: pytest.Monk
 
 
 def test_doctor_imports_plug_ins_elsewhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(folder, "typed-plugin", "typed_plugin", "raise OSError('no licence')", "typed.plugin")
+    install(folder, "licensed-plugin", "licensed_plugin", "raise OSError('no licence')", "licensed.plugin")
     monkeypatch.syspath_prepend(str(folder))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(folder), *sys.path]))
     monkeypatch.setattr(pyops._cli.doctor, "PROBES", {})
     (result,) = pyops._cli.doctor.examine().plugins.values()
-    assert "typed_plugin: OSError: no licence" in result.failure
+    assert "licensed_plugin: OSError: no licence" in result.failure
 
 
 def test_doctor_looks_at_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
