@@ -56,11 +56,11 @@ def divide(x: Parts, y: Parts) -> Parts:
     is_wide = onnx_ops.GreaterOrEqual(onnx_ops.Abs(c), onnx_ops.Abs(d))
     one = like(1.0, c)
     is_zero = onnx_ops.And(onnx_ops.Equal(c, like(0.0, c)), onnx_ops.Equal(d, like(0.0, d)))
-    large = _where(is_zero, c, _where(is_wide, c, d))
+    large = _where(is_zero, onnx_ops.Abs(c), _where(is_wide, c, d))
     ratio = _where(is_zero, one, _div(_where(is_wide, d, c), _where(is_zero, one, large)))
     below = _div(one, _add(large, _mul(_where(is_wide, d, c), ratio)))
-    real = _where(is_wide, _add(a, _mul(b, ratio)), _add(_mul(a, ratio), b))
-    imaginary = _where(is_wide, _sub(b, _mul(a, ratio)), _sub(_mul(b, ratio), a))
+    real = _where(is_zero, a, _where(is_wide, _add(a, _mul(b, ratio)), _add(_mul(a, ratio), b)))
+    imaginary = _where(is_zero, b, _where(is_wide, _sub(b, _mul(a, ratio)), _sub(_mul(b, ratio), a)))
     return _mul(real, below), _mul(imaginary, below)
 
 
@@ -270,6 +270,12 @@ for _name, _function in OF_ONE.items():
     lower_complex(f"aten::{_name}")(lambda self, function=_function: join(*function(split(self))))
 
 
+@lower_complex("aten::reciprocal", replaces=True)
+def _reciprocals(self: Any) -> Any:
+    # torch's exporter squares the divisor, which overflows.
+    return join(*_reciprocal(split(self)))
+
+
 @lower_complex("aten::pow.Tensor_Scalar")
 def _pow_number(self: Any, exponent: complex) -> Any:
     x = split(self)
@@ -303,7 +309,7 @@ def _added(combined: Callable[[Parts, Parts], Parts]) -> Callable[..., Any]:
     def translation(self: Any, tensor1: Any, tensor2: Any, *, value: complex = 1) -> Any:
         beside = next(item for item in (self, tensor1, tensor2) if isinstance(item, Pairs)).value
         start, y, z, factor = (parts(item, beside) for item in (self, tensor1, tensor2, value))
-        return join(*map(_add, start, multiply(combined(y, z), factor)))
+        return join(*map(_add, start, combined(multiply(factor, y), z)))
 
     return translation
 
@@ -419,3 +425,9 @@ def _with_number(combined: Callable[[Parts, Parts], Parts]) -> Callable[..., Any
 
 lower_complex("aten::mul.Scalar")(_with_number(multiply))
 lower_complex("aten::div.Scalar")(_with_number(divide))
+
+
+@lower_complex("aten::div.Tensor", replaces=True)
+def _quotient(self: Any, other: Any) -> Any:
+    both = isinstance(self, Pairs) and isinstance(other, Pairs)
+    return join(*divide(split(self), split(other))) if both else NotImplemented

@@ -592,6 +592,22 @@ COMPLEX_CASES = {
         (ramp(3, 2),),
         (ramp(4, 2),),
     ),
+    "quotients of complex numbers": (
+        lambda x, y: (
+            torch.view_as_complex(x) / torch.view_as_complex(y),
+            torch.addcdiv(torch.view_as_complex(y), torch.view_as_complex(x), torch.view_as_complex(y), value=2),
+        ),
+        (
+            torch.tensor([[1e30, 2e25], [3e-30, -1.0], [1.0, -2.0], [INF, 1.0]]),
+            torch.tensor([[1e30, 3e25], [1e-30, 2e30], [0.0, -0.0], [2.0, 1.0]]),
+        ),
+        (ramp(3, 2), ramp(3, 2) + 1),
+    ),
+    "reciprocals of complex numbers": (
+        lambda x: torch.view_as_complex(x).reciprocal(),
+        (torch.tensor([[1e30, 2e25], [3e-30, -1e-35], [0.0, -0.0], [-2.0, 1e20]]),),
+        (ramp(3, 2),),
+    ),
     "complex numbers and integers": (lambda x: 2j - x, (torch.tensor([3, -5, 1]),), (torch.tensor([2, 4]),)),
     "Fourier layer": (fourier, (ramp(2, 4, 8), ramp(4, 3, 3, 2)), (ramp(5, 4, 8), ramp(4, 3, 3, 2))),
 }
