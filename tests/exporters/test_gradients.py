@@ -10,7 +10,7 @@ from torch import nn
 import exporters
 from exporters import ExportError
 from tests.exporters._capture.capture_models import Affine
-from tests.helpers.tiers import exhaustive
+from tests.helpers.tiers import exhaustive, first_quick
 
 X = torch.tensor([[0.1, -0.2, 0.3], [0.9, 0.5, -2.6]])
 IMAGE = torch.linspace(-2, 2, 2 * 2 * 7 * 8).reshape(2, 2, 7, 8).sin()
@@ -101,7 +101,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # by torch's forward mode
-@pytest.mark.parametrize("capture", ["export", "trace"])
+@pytest.mark.parametrize("capture", first_quick(["export", "trace"]))
 @pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
 def test_functions_that_differentiate(function, capture):
     check(Affine(lambda model, x: function(x)), X, capture=capture)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.helpers.tiers import exhaustive
 from tests.replaced_models.attempt import Exporter, attempt
 from tests.replaced_models.expected import expected
 from tests.replaced_models.table import as_markdown
@@ -53,7 +54,7 @@ def inputs(batch):
     return (torch.randn(batch, 5, 16, generator=torch.Generator().manual_seed(batch)),)
 
 
-@pytest.mark.parametrize(("power", "norms"), [(2, 2), (4, 1)])
+@pytest.mark.parametrize(("power", "norms"), [(2, 2), exhaustive(4, 1)])
 def test_layers_are_counted_and_found(power, norms):
     torch.manual_seed(0)
     model = Model(power=power).eval()

@@ -13,6 +13,7 @@ from torch._higher_order_ops.associative_scan import associative_scan
 
 import exporters
 from exporters import CaptureWarning
+from tests.helpers.tiers import exhaustive
 
 
 class Model(torch.nn.Module):
@@ -141,7 +142,7 @@ def outcomes(model, case):
     return refused
 
 
-@pytest.mark.parametrize("size", [1, 2, 4, 5])
+@pytest.mark.parametrize("size", [1, exhaustive(2), exhaustive(4), 5])
 @pytest.mark.parametrize("case", CASES)
 def test_a_size_is_right_or_refused(case, size):
     refused = outcomes(export(case, size).model_proto, case)

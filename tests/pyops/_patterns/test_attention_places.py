@@ -12,6 +12,7 @@ from torch.nn import functional
 
 import pyops
 from pyops import onnx_op
+from tests.helpers.tiers import first_quick
 
 T = TypeVar("T", np.float16, np.float32, np.float64)
 
@@ -62,7 +63,7 @@ def check(model: onnx.ModelProto, op: Any, feed: dict[str, Any], **attributes: f
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:.*shares the same shape")  # of torch's own exporter
-@pytest.mark.parametrize("opset", [18, 23])
+@pytest.mark.parametrize("opset", first_quick([18, 23]))
 def test_torchs_own_export_of_attention_with_a_mask(masked_attention, opset):
     class Attention(torch.nn.Module):
         def forward(self, q: Any, k: Any, v: Any, mask: Any) -> Any:
@@ -139,7 +140,7 @@ def test_attributes_that_occur_in_one_factor_are_read_together():
     check(model, softcapped, {"x": x, "y": y}, scale=0.25, cap=50.0)
 
 
-@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("batches", first_quick([3, 1]))
 def test_rotary_embeddings_as_one_operator(batches):
     @onnx_op("attending::Rotary")
     def rotary(x: NDArray[T], cos: NDArray[T], sin: NDArray[T]) -> NDArray[T]:

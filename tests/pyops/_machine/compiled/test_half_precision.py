@@ -17,6 +17,7 @@ from pyops import Op, onnx_op
 from pyops.errors import CompileError
 from pyops.testing import Sample, check
 from tests.helpers.scripts import run_script
+from tests.helpers.tiers import first_quick
 
 T = TypeVar("T", np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 F32 = NDArray[np.float32]
@@ -25,6 +26,7 @@ EVERY = np.arange(1 << 16, dtype=np.uint16)
 TABLE, STEP = np.array([0.1, 2, -3], ml_dtypes.bfloat16), np.float16(0.1)
 
 each_type = pytest.mark.parametrize("dtype", TYPES, ids=str)
+first_type = pytest.mark.parametrize("dtype", first_quick(TYPES), ids=str)
 
 
 def same(given: NDArray[Any], wanted: NDArray[Any]) -> bool:
@@ -130,7 +132,7 @@ def test_a_branch_for_an_absent_buffer_or_input_may_give_float32() -> None:
             assert same(run(branches, *inputs)[0], (total * 2).astype(dtype))
 
 
-@each_type
+@first_type
 def test_several_outputs_optional_and_variadic_inputs_and_attributes(dtype: np.dtype[Any]) -> None:
     scalar = dtype.type
 
@@ -164,7 +166,7 @@ def test_several_outputs_optional_and_variadic_inputs_and_attributes(dtype: np.d
             assert same(outputs[3], scaled.astype(dtype))
 
 
-@each_type
+@first_type
 def test_variadic_outputs_scalars_and_views_that_are_returned(dtype: np.dtype[Any]) -> None:
     @onnx_op("half::Many", compile=True)
     def many(x: NDArray[T]) -> tuple[NDArray[T], ...]:
@@ -177,7 +179,7 @@ def test_variadic_outputs_scalars_and_views_that_are_returned(dtype: np.dtype[An
         assert all(same(given, expected.astype(dtype)) for given, expected in zip(outputs, wanted, strict=True))
 
 
-@each_type
+@first_type
 def test_an_op_may_work_in_place(dtype: np.dtype[Any]) -> None:
     @onnx_op("half::Grow", compile=True, may_inplace={"output": "x"})
     def grow(x: NDArray[T], *, out: NDArray[T] | None = None) -> NDArray[T]:
@@ -194,7 +196,7 @@ def test_an_op_may_work_in_place(dtype: np.dtype[Any]) -> None:
     assert [session.run(None, {"x": x})[0].tolist() for _ in range(2)] == [(x + 10).tolist()] * 2
 
 
-@each_type
+@first_type
 def test_reductions_are_float32_along_axes_too(dtype: np.dtype[Any]) -> None:
     @onnx_op("half::Sums", compile=True)
     def sums(x: NDArray[T]) -> tuple[F32, F32, F32, F32, F32]:
@@ -212,7 +214,7 @@ def test_reductions_are_float32_along_axes_too(dtype: np.dtype[Any]) -> None:
     assert counts.tolist() == list(range(1, 5001))
 
 
-@each_type
+@first_type
 def test_an_array_of_the_inputs_type_rounds_when_an_element_is_stored(dtype: np.dtype[Any]) -> None:
     @onnx_op("half::Stored", compile=True)
     def stored(x: NDArray[T]) -> tuple[F32, F32]:
@@ -293,7 +295,7 @@ def test_an_exception_has_the_elements_value() -> None:
     assert caught.value.args == ("-0.5 is negative", 1, -0.5)
 
 
-@each_type
+@first_type
 def test_check_compares_with_the_plain_kernel_in_float32(dtype: np.dtype[Any]) -> None:
     @onnx_op("half::Cancelled", compile=True)
     def cancelled(x: NDArray[T]) -> NDArray[T]:
