@@ -310,7 +310,7 @@ ADDING = re.compile(
 )
 """Calls in which an error may be as large as the rounding of the largest number."""
 
-CANCELLING = re.compile(r"lerp|addc|alpha|polar|elu|sigmoid|silu|sin|cos|tan| / |% |//|fmod|remainder|\.angle")
+CANCELLING = re.compile(r"lerp|addc|alpha|polar|elu|sigmoid|silu|hardswish|sin|cos|tan| / |% |//|fmod|remainder|\.angle")
 """Calls in which the error of an element may be as large as the rounding of the largest number that it comes from."""
 
 EXPONENTIALS_LESS_ONE = re.compile(r"F\.(elu|celu|selu)\(")
@@ -321,7 +321,7 @@ STEEP = re.compile(r"erf|exp|pow|\*\*|sin|cos|tan|log|polar|elu|gelu|sigmoid|sil
 
 SQUARES = re.compile(r"var|std|norm|cdist|dist|cosine_similarity|mse_loss|hypot|addcmul")
 
-IN_PARTS = re.compile(r"soft_margin|cosine_similarity")
+IN_PARTS = re.compile(r"soft_margin|cosine_similarity|kl_div")
 """Calls of which torch computes parts in the type of one argument, and not in that of the result."""
 
 CONSTANT_POWERS = re.compile(r"\*\* (math|-?\d*\.\d)")
