@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
+from unittest import mock
 
 import onnx_ir
 import torch
@@ -242,7 +243,10 @@ class Exporter:
                 _convert_compared(node)
             elif _packet(node.target) in (torch.ops.aten.huber_loss, torch.ops.aten.soft_margin_loss):
                 _keep_type(node, captured.graph_signature)
-        with torch.no_grad():
+        table = private("torch._decomp.decomposition_table")
+        with torch.no_grad(), mock.patch.dict(table):
+            # Of dynamic sizes, torch infers its shape with a function that takes the reduction for another argument.
+            table.pop(torch.ops.aten.nll_loss.default, None)
             prepared: torch.export.ExportedProgram = self._prepare(captured, registry=registry)
         return prepared
 

@@ -282,6 +282,21 @@ def test_statistics_of_batches_of_other_sizes(model, dtype):
     assert {node.domain for node in program.model.graph} == {""}
 
 
+def test_losses_of_each_example_of_dynamic_batches(model):
+    module = model(
+        lambda x, target: [
+            part
+            for loss in (F.nll_loss, F.cross_entropy)
+            for each in (loss(x, target, reduction="none"), loss(x, target, reduction="none", ignore_index=1))
+            for part in (each, each.sum(), each[None] + 1)
+        ]
+    )
+    samples = [(torch.rand(size, 3), torch.arange(size) % 3) for size in (4, 2, 7)]
+    batch = {0: torch.export.Dim.DYNAMIC}
+    program = exporters.export(module, samples[0], dynamic_shapes=(batch, batch), verbose=False)
+    assert exporters.verify(module, program=program, samples=samples).ok
+
+
 def test_means_of_parts_that_may_be_empty(model):
     module = model(lambda x: (x[2:].mean(), x[: x.shape[0] // 3].mean(0), x[:, 3:].var(1)))
     samples = [(torch.rand(size, 3),) for size in (5, 2, 3)]
