@@ -558,6 +558,8 @@ def problem(step: Step, values: Tensors, found: torch.Tensor) -> str | None:
     if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
         return difference(found, wanted, wanted, [])
     operands = [values[name] for name in step.operands]
+    if "alpha=0.0" in step.text and "mm(" in step.text and not all(x.isfinite().all() for x in operands):
+        return None  # BLAS does not read matrices that are multiplied by 0
     if "multilabel_margin" in step.text and not operands[0].numel():
         return None  # torch does not set this number
     if "fft" in step.text and not all(x.isfinite().all() for x in operands):
