@@ -120,7 +120,7 @@ into. Such a model runs in any session. The replacements are:
 | views, slices, indices, sums and `where` of complex tensors | The nodes for real tensors, on both parts. |
 | products of complex matrices and vectors | `MatMul` on real and imaginary parts. |
 | variances and standard deviations of complex tensors | Sums of squares of both parts. |
-| quotients and reciprocals of complex tensors | Smith's algorithm, whose parts do not overflow before the result does. |
+| quotients and reciprocals of complex tensors | Smith's algorithm: no part overflows before the result does. |
 | `abs` of complex tensors | Squares that do not overflow or underflow: in float64, or of the scaled smaller part. |
 | `atan2`, and `angle` of complex tensors | `Atan` of the smaller slope; signed zeros, infinities and NaN as in torch. |
 | `scaled_dot_product_attention` with a mask, below opset 23 | Rows that are masked as a whole are 0. |
