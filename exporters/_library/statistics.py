@@ -257,6 +257,7 @@ def _nan_of_nothing(result: Any, x: Any, axes: Sequence[int]) -> Any:
 
 def _may_be_zero(size: Any) -> bool:
     # torch names sizes that depend on data u0, u1, ...; it assumes that dynamic sizes of inputs are 2 or more.
+    # Differences and quotients of these may be 0.
     return size == 0 if isinstance(size, int) else re.search(r"\bu\d+\b|[^\w\s()+*]", str(size)) is not None
 
 

@@ -15,7 +15,6 @@ from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
-from unittest import mock
 
 import onnx_ir
 import torch
@@ -243,11 +242,16 @@ class Exporter:
                 _convert_compared(node)
             elif _packet(node.target) in (torch.ops.aten.huber_loss, torch.ops.aten.soft_margin_loss):
                 _keep_type(node, captured.graph_signature)
-        table = private("torch._decomp.decomposition_table")
-        with torch.no_grad(), mock.patch.dict(table):
-            # Of dynamic sizes, torch infers its shape with a function that takes the reduction for another argument.
-            table.pop(torch.ops.aten.nll_loss.default, None)
-            prepared: torch.export.ExportedProgram = self._prepare(captured, registry=registry)
+        # With dynamic sizes, torch infers the shape of nll_loss by a function that takes the reduction for another
+        # argument.
+        table, nll_loss = private("torch._decomp.decomposition_table"), torch.ops.aten.nll_loss.default
+        wrong_shape = table.pop(nll_loss, None)
+        try:
+            with torch.no_grad():
+                prepared: torch.export.ExportedProgram = self._prepare(captured, registry=registry)
+        finally:
+            if wrong_shape is not None:
+                table[nll_loss] = wrong_shape
         return prepared
 
     def translation(self, node: torch.fx.Node) -> Callable[..., Any] | None:
