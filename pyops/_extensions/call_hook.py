@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import itertools
 import logging
 import sys
@@ -45,8 +46,13 @@ class HookCall(ctypes.Structure):
     __iter__: Any
 
 
-targets: dict[int | str, Callable[[HookCall], Answer]] = {}
-"""What computes a node of a pyops session, by its key, and what computes a published op, by its target."""
+targets: dict[int, Callable[[HookCall], Answer]] = {}
+"""What computes a published op, by its target."""
+
+Nodes = dict[str, Callable[[HookCall], Answer]]
+"""What computes the nodes of one pyops session, by their keys."""
+
+_sessions: dict[str, tuple[Nodes, weakref.ref[Any]]] = {}
 
 
 class _ThisThread(threading.local):
@@ -89,6 +95,14 @@ _numbers = itertools.count()
 _thread = _ThisThread()
 
 
+def add_session(owner: Any, nodes: Nodes) -> str:
+    """Make the nodes of a session known for as long as `owner` exists; return the session's key."""
+    key = str(next(_numbers))
+    # The callback is C code alone: the handler of a signal cannot raise in it, which would leave the nodes here.
+    _sessions[key] = nodes, weakref.ref(owner, functools.partial(_sessions.pop, key))
+    return key
+
+
 def _log(error: BaseException) -> None:
     message = "an op failed in a session that cannot raise its exception; its outputs have no elements"
     logging.getLogger("pyops").error(message, exc_info=error)
@@ -129,7 +143,10 @@ def _call(call: HookCall) -> Answer:
     while _thread.before is None and _thread.slots:  # of earlier calls, which could not log them
         _log(_thread.slots.popitem()[1])
     if call.first == operator_registry.HOSTED:
-        return NOTHING if _thread.has_failed() else targets[call.attributes[operator_registry.NODE]](call)
+        if _thread.has_failed():
+            return NOTHING
+        nodes, _ = _sessions[call.attributes[operator_registry.SESSION]]
+        return nodes[call.attributes[operator_registry.NODE]](call)
     return targets.get(call.first, _call_foreign)(call)
 
 

@@ -91,8 +91,8 @@ def choices(signature: Signature) -> tuple[Types, ...]:
     return tuple(found)
 
 
-NODE = "pyops_node"
-"""The string attribute that holds a node's key."""
+SESSION, NODE = "pyops_session", "pyops_node"
+"""The string attributes that hold the keys of a node's session and of the node."""
 
 HOST_OP_TYPE = "Kernel"
 HOSTED = 1
@@ -124,7 +124,7 @@ def hosting_domain(signature: Signature) -> str:
     types = choices(signature)
     if types not in _hosting_domains:
         domain = f"pyops.extensions{len(_hosting_domains)}"
-        _add(domain, [Operator(f"{domain}::{HOST_OP_TYPE}", types, {NODE: STRING}, HOSTED)])
+        _add(domain, [Operator(f"{domain}::{HOST_OP_TYPE}", types, {SESSION: STRING, NODE: STRING}, HOSTED)])
         _hosting_domains[types] = domain
     return _hosting_domains[types]
 

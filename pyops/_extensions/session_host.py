@@ -1,8 +1,8 @@
 """Hosting of ops through onnxruntime-extensions in a `pyops.InferenceSession`.
 
-The model is rewritten: each node of an op becomes a node of an operator with the right types, and a string attribute
-holds its key. The node's name, op and attributes are looked up by that key, so that attributes that
-onnxruntime-extensions does not support work too.
+The model is rewritten: each node of an op becomes a node of an operator with the right types, and two string attributes
+hold the keys of its session and its own. The node's name, op and attributes are looked up by them, so that attributes
+that onnxruntime-extensions does not support work too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -121,9 +120,8 @@ class SessionHost:
         if refused:
             lines = "\n".join(f"  - {line}" for line in refused)
             raise EngineError(f"the extensions engine cannot host the model's ops:\n{lines}")
-        keys: list[str] = []
-        weakref.finalize(self, lambda: [call_hook.targets.pop(key) for key in keys]).atexit = False
-        self.nodes = core.SessionNodes(call_hook.targets, keys)
+        nodes: call_hook.Nodes = {}
+        self.nodes = core.SessionNodes(nodes, nodes)
         with operator_registry.lock:
             call_hook.library()
             hosts = {
@@ -135,7 +133,8 @@ class SessionHost:
         self._fresh, self._options, self._domains = fresh, options, {host.domain for host in hosts.values()}
         self.model = source.hosted(hosts)
         if self.model is not source:
-            _rewrite(self.model, {(host.domain, host.name): host.op for host in hosts.values()}, keys)
+            hosted = {(host.domain, host.name): host.op for host in hosts.values()}
+            _rewrite(self.model, hosted, call_hook.add_session(self, nodes), nodes)
 
     def create(self, function: Callable[[], None]) -> None:
         """Call `function`, which creates the session; raise what a kernel raises during constant folding."""
@@ -160,8 +159,10 @@ def check_input(name: str, value: Any) -> None:
         check_input(name, value.tolist())
 
 
-def _rewrite(model: core.Model, ops: Mapping[tuple[str, str], core.AnyOp], keys: list[str]) -> None:
-    """Make the nodes of these ops nodes of `HOST_OP_TYPE`; append their keys."""
+def _rewrite(
+    model: core.Model, ops: Mapping[tuple[str, str], core.AnyOp], session: str, nodes: call_hook.Nodes
+) -> None:
+    """Make the nodes of these ops nodes of `HOST_OP_TYPE`; add what computes them to `nodes`."""
     for container, imports in model.containers():
         opset = [entry.version for entry in imports if core.full_domain(entry.domain) == ONNX_DOMAIN]
         if not opset:
@@ -175,7 +176,7 @@ def _rewrite(model: core.Model, ops: Mapping[tuple[str, str], core.AnyOp], keys:
             declared = {getattr(item, "name", item) for item in (*graph.value_info, *graph.output)}
             for node in list(graph.node):
                 if op := ops.get((node.domain, node.op_type)):
-                    graph.node.extend(_host(node, op, keys, declared))
+                    graph.node.extend(_host(node, op, session, nodes, declared))
     model.source = model.serialized()
 
 
@@ -183,8 +184,8 @@ _SEQUENCES = 11  # the first ONNX opset with sequences
 _numbers = itertools.count(1)
 
 
-def _host(node: Any, op: core.AnyOp, keys: list[str], declared: set[str]) -> list[Any]:
-    """Give a node a key in place of its attributes, and all its outputs; return nodes that copy declared ones."""
+def _host(node: Any, op: core.AnyOp, session: str, nodes: call_hook.Nodes, declared: set[str]) -> list[Any]:
+    """Give a node keys in place of its attributes, and all its outputs; return nodes that copy declared ones."""
     if any(map(op.signature.attribute, core.linked_attributes(node))):
         raise EngineError(
             f"{core.describe_node(node.name, op.signature)}: the extensions engine cannot give a kernel the attributes "
@@ -192,15 +193,15 @@ def _host(node: Any, op: core.AnyOp, keys: list[str], declared: set[str]) -> lis
             "(onnx.inliner.inline_local_functions)"
         )
     key = str(next(_numbers))
-    call_hook.targets[key] = Node(node.name, op, core.read_attributes(node, op.signature)).compute
-    keys.append(key)
+    nodes[key] = Node(node.name, op, core.read_attributes(node, op.signature)).compute
     names = [*node.output, *[""] * (len(op.signature.outputs) - len(node.output))]
     outputs = [f"_pyops_{key}_{i}" if name in {"", *declared} else name for i, name in enumerate(names)]
     copies = [_copy(output, name) for output, name in zip(outputs, names, strict=True) if name in declared]
     node.op_type = operator_registry.HOST_OP_TYPE
     node.output[:] = outputs
     del node.attribute[:]
-    node.attribute.append(helper.make_attribute(operator_registry.NODE, key))
+    for name, value in ((operator_registry.SESSION, session), (operator_registry.NODE, key)):
+        node.attribute.append(helper.make_attribute(name, value))
     return list(itertools.chain(*copies))
 
 

@@ -1,7 +1,12 @@
 """Ops declared again, session options used again, and ops beside other operators of their domain."""
 
+import ctypes
+import functools
 import gc
+import operator
+import threading
 import weakref
+from collections import deque
 
 import numpy as np
 import onnxruntime
@@ -11,6 +16,7 @@ from onnx import helper
 
 import pyops
 from pyops import onnx_op
+from pyops._core.runtime.engine_choice import Engine
 from tests.helpers.models import chain, make_model
 
 F32 = NDArray[np.float32]
@@ -204,6 +210,28 @@ def test_an_op_is_freed_once_it_is_replaced_and_no_session_has_it() -> None:
     assert reference() is not None
     del session
     gc.collect()
+    assert reference() is None
+
+
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_its_ops_are_freed_whatever_another_thread_sets_while_a_session_is_freed(engine: Engine) -> None:
+    def declare(default: int) -> weakref.ref[pyops.Op]:
+        @onnx_op("tests::Kept")
+        def kept(x: F32, *, n: int = default) -> F32:
+            return x
+
+        return weakref.ref(kept)
+
+    reference = declare(1)
+    sessions = [pyops.InferenceSession(chain("tests::Kept"), engine=engine)]
+    declare(2)
+    thread, error = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(TimeoutError)
+    # Without a bytecode in between: whatever runs first when the session is freed gets the exception.
+    calls = [functools.partial(ctypes.pythonapi.PyThreadState_SetAsyncExc, thread, error), sessions.clear]
+    with pytest.raises(TimeoutError):
+        deque(map(operator.call, calls), maxlen=0)
+    gc.collect()
+    assert not sessions
     assert reference() is None
 
 
