@@ -160,6 +160,12 @@ value, 1. So small values have few correct digits: 9e-8 instead of 4e-8 at -17, 
 its sigmoid. An export keeps the node, because it is fast, and runtimes fuse it with others. Where small values matter,
 use `logsigmoid`, or write `1 / (1 + torch.exp(-x))`.
 
+## Infinite multiples in matrix products
+
+ONNX Runtime multiplies a matrix product by the constant by which one of its factors is multiplied, instead of the
+factor. For an infinite constant, `(x * math.inf) @ y` is infinite where torch gives NaN: the sum of infinities of both
+signs. A session created with `disabled_optimizers=["MatMulScaleFusion"]` gives NaN too.
+
 ## Where a maximum may be NaN
 
 ONNX does not define the maximum of numbers with NaN among them. ONNX Runtime returns NaN or the largest of the others,

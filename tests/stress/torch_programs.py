@@ -323,6 +323,11 @@ STEEP = re.compile(r"erf|exp|pow|\*\*|sin|cos|tan|log|polar|elu|gelu|sigmoid|sil
 
 SQUARES = re.compile(r"var|std|norm|cdist|dist|cosine_similarity|mse_loss|hypot|addcmul")
 
+NORMALIZING = re.compile(r"F\.(layer|group|batch|instance|rms)_norm\(")
+"""Calls that may divide what is left of a difference by the root of an epsilon."""
+
+MATRIX_PRODUCTS = re.compile(r"@|matmul|mm\(|dot|einsum|linear")
+
 IN_PARTS = re.compile(r"soft_margin|cosine_similarity|kl_div")
 """Calls of which torch computes parts in the type of one argument, and not in that of the result."""
 
@@ -560,6 +565,8 @@ def problem(step: Step, values: Tensors, found: torch.Tensor) -> str | None:
     operands = [values[name] for name in step.operands]
     if "alpha=0.0" in step.text and "mm(" in step.text and not all(x.isfinite().all() for x in operands):
         return None  # BLAS does not read matrices that are multiplied by 0
+    if MATRIX_PRODUCTS.search(step.text) and any(not x.isfinite().any() for x in operands):
+        return None  # ONNX Runtime multiplies by an infinite constant after the product, which the docs say
     if "multilabel_margin" in step.text and not operands[0].numel():
         return None  # torch does not set this number
     if "fft" in step.text and not all(x.isfinite().all() for x in operands):
@@ -582,6 +589,8 @@ def problem(step: Step, values: Tensors, found: torch.Tensor) -> str | None:
     scale = scale if ADDING.search(step.text) or CANCELLING.search(step.text) else []
     if "cross" in step.text:  # a difference of products
         scale = [*scale, *(size(x) ** 2 for x in operands)]
+    if NORMALIZING.search(step.text):
+        scale = [*scale, *(size(x) / math.sqrt(1e-5) for x in operands)]
     if IN_PARTS.search(step.text):
         narrow = (x for x in operands if x.is_floating_point())
         scale = [*scale, *(size(x) * torch.finfo(x.dtype).eps / torch.finfo(wanted.dtype).eps for x in narrow)]
