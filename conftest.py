@@ -44,6 +44,9 @@ NEED_TORCH = (
     "tests/stress/test_random_decompositions.py",
     "tests/stress/test_replaced_places.py",
     "tests/stress/test_torch_programs.py",
+    "tests/stress/torch_calls.py",
+    "tests/stress/torch_generator.py",
+    "tests/stress/torch_oracle.py",
     "tests/stress/torch_programs.py",
     "tests/pyops/testing/test_check_torch.py",
 )
