@@ -581,3 +581,34 @@ def test_an_exception_of_a_handler_while_hints_are_evaluated_is_raised() -> None
         attempt(declare)
     """
     run_script(script, "RuntimeError mine")
+
+
+@needs_signals
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_a_handler_runs_a_session_where_the_first_array_leaves_onnxruntime(engine: str) -> None:
+    script = f"""
+        sys.modules["torch"] = None
+        import builtins
+
+        @onnx_op("hazards::Op")
+        def op(x: F32) -> F32:
+            if len(x) == 1:
+                raise ValueError("no")
+            return x + 1
+
+        session = pyops.InferenceSession(chain("hazards::Op"), engine="{engine}")
+        attempt(lambda: session.run(None, {{"x": x[:1]}}))
+        results = []
+        signal.signal(signal.SIGALRM, lambda *_: results.extend(session.run(None, {{"x": x}})))
+        imported = builtins.__import__
+
+        def interrupted(name, *others, **keywords):
+            if name.startswith("numpy"):
+                signal.raise_signal(signal.SIGALRM)
+            return imported(name, *others, **keywords)
+
+        builtins.__import__ = interrupted
+        results.extend(session.run(None, {{"x": x}}))
+        print({{tuple(result.tolist()) for result in results}})
+    """
+    run_new_script(script, "ValueError no\n{(1.0, 2.0, 3.0)}")

@@ -32,6 +32,7 @@ from ..ops.source_location import source_line
 from ..satellites import satellite
 from ..unpickling import unpickle
 from . import kernel_exceptions, ort_values
+from .callback_guard import signals_deferred
 from .engine_choice import Engine, choose
 from .external_data import read_external_data
 from .lazy_session import LazySession
@@ -53,6 +54,11 @@ _READ = {
     *("_fallback_providers", "set_providers", "disable_fallback"),
 }
 _IS_READ = _READ.issuperset(_ORT_RUN.__code__.co_names)
+
+# pybind11 sets up its use of NumPy for the first array that leaves ONNX Runtime; the handler of a signal that ran a
+# session meanwhile would wait for that for ever.
+with signals_deferred():
+    onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32)).numpy()
 
 # The keywords that `onnxruntime.InferenceSession` reads from its **kwargs.
 _OF_ONNXRUNTIME = ("disabled_optimizers", "enable_fallback", "read_config_from_model")
