@@ -308,7 +308,14 @@ def _remainder(self: Any, other: Any) -> Any:
 def _floor_divide(self: Any, other: Any) -> Any:
     # torch's exporter emits floor(x / y), where the quotient may be rounded to the next integer.
     if promoted(self, other).is_floating_point:
-        return cast(_in_float32(_float_quotient, *map(_unrounded, (self, other))), promoted(self, other))
+        divisor = _unrounded(other)
+
+        def quotient(x: Any, y: Any) -> Any:
+            # torch does not round a divisor without dimensions to 16 bits.
+            is_exact = isinstance(divisor, onnx_ir.Value) and divisor.shape == ()
+            return _float_quotient(x, cast(divisor, dtype_of(x)) if is_exact else y)
+
+        return cast(_in_float32(quotient, _unrounded(self), divisor), promoted(self, other))
     return by_torch("aten::floor_divide", *promote(self, other))
 
 

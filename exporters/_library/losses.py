@@ -110,7 +110,10 @@ def _of_probabilities(x: Any, target: Any, weight: Any, reduction: int, smoothin
         target = target * like(1 - smoothing, target) + share
     terms = _weighted(logarithms, weights[0] if weights else None, rank) * target
     losses = -onnx_ops.ReduceSum(terms, constant([axis]), keepdims=0)
-    return _reduced(losses, onnx_ops.CastLike(onnx_ops.Size(losses), losses), reduction)
+    count = onnx_ops.Size(losses)
+    if not isinstance(x.shape[axis], int) or not x.shape[axis]:
+        count *= onnx_ops.Sign(_size(x, axis))  # without classes, torch divides by 0
+    return _reduced(losses, onnx_ops.CastLike(count, losses), reduction)
 
 
 def _of_classes(x: Any, target: Any, weight: Any, reduction: int, smoothing: float, ignore_index: int) -> Any:

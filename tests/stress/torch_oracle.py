@@ -37,7 +37,7 @@ NORMALIZING = re.compile(r"F\.(layer|group|batch|instance|rms)_norm\(")
 
 MATRIX_PRODUCTS = re.compile(r"@|matmul|mm\(|dot|einsum|linear")
 
-IN_PARTS = re.compile(r"soft_margin|cosine_similarity|kl_div")
+IN_PARTS = re.compile(r"soft_margin|cosine_similarity|kl_div|with_logits")
 """Calls of which torch computes parts in the type of one argument, and not in that of the result."""
 
 CONSTANT_POWERS = re.compile(r"\*\* (math|-?\d*\.\d)")
@@ -171,7 +171,7 @@ def is_wrong(program: Program, step: Step, values: Tensors, detail: str) -> bool
     wide = {**values, **{name: x.float() for name, x in halves.items()}}
     for _ in range(MOST_UNROUNDED):
         wide |= {item.name: widened(item).apply(dict(wide)) for item in made}
-        wanted = wide_step.apply({**values, **{item.name: wide[item.name] for item in made}})
+        wanted = wide_step.apply({**values, **{name: wide[name] for name in halves}})
         found, rounded = values[step.name], step.apply(values)
         if wanted.is_floating_point():
             found, wanted, rounded = found.half(), wanted.half(), rounded.half()
