@@ -180,6 +180,55 @@ def test_an_exception_that_another_thread_sets_during_a_creation_is_raised() -> 
     run_script((OPS, script), "right")
 
 
+@pytest.mark.parametrize("engine", ["native", "extensions"])
+def test_an_exception_that_another_thread_sets_during_runs_that_fail_is_raised(engine: str) -> None:
+    script = f"""
+        sys.modules["torch"] = None
+        import ctypes, time
+
+        @onnx_op("hazards::Bad")
+        def bad(x: F32) -> F32:
+            raise KeyError("no")
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        session = pyops.InferenceSession(chain("hazards::Bad"), options, engine="{engine}")
+        ready = threading.Event()
+        received = 0
+
+        def fail():
+            try:
+                session.run(None, {{"x": x}})
+            except KeyError:
+                pass
+
+        def work():
+            global received
+            while received < 100:
+                try:
+                    ready.set()
+                    while True:
+                        fail()
+                except TimeoutError:
+                    received += 1
+
+        fail()  # so that nothing is left to be imported
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        sent = 0
+        while sent < 100 and ready.wait(10):
+            ready.clear()
+            time.sleep(0.001)
+            sent += 1
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(TimeoutError))
+        thread.join(10)
+        print(sent, received)
+        sys.stdout.flush()
+        os._exit(0)
+    """
+    run_new_script(script, "100 100")
+
+
 @both_engines
 @CALLED
 def test_an_exception_whose_text_runs_a_session_is_raised(called: str) -> None:
