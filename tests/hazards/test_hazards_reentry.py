@@ -192,7 +192,7 @@ def test_an_exception_that_another_thread_sets_during_runs_that_fail_is_raised(e
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4
-        session = pyops.InferenceSession(chain("hazards::Bad"), options, engine="{engine}")
+        session = pyops.InferenceSession(chain("hazards::Bad", "Identity"), options, engine="{engine}")
         ready = threading.Event()
         received = 0
 
