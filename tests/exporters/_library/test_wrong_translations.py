@@ -355,6 +355,11 @@ CASES = {
         (torch.tensor([1.0, 0.0, -1e-3, INF, NAN]).half(), torch.tensor(1e5)),
         (torch.tensor([1.0]).half(), torch.tensor(1e-9)),
     ),
+    "floors by scalars beyond float16": (
+        lambda x, y: (x // y, torch.div(x, y, rounding_mode="floor"), y // x, x // torch.tensor(-1e-30)),
+        (torch.tensor([1.0, 0.0, -1e-3, INF, NAN, -7.0]).half(), torch.tensor(1e-9)),
+        (torch.tensor([1.0, -0.0]).half(), torch.tensor(0.1)),
+    ),
     "float16 compared": (
         lambda x, y, z: (
             *(x < y, x <= y, x == y, x != y, y >= x, y > x, x == 0.1, x < 0.1, x >= 0.1, x == 1e5, x < 70000),
@@ -486,6 +491,15 @@ CASES = {
             torch.nn.functional.cross_entropy(x, target, reduction=reduction) for reduction in ("none", "mean")
         ],
         (torch.tensor([[1.0, 2.0, INF], [1.0, -INF, 1.0], [0.1, 0.2, 0.3]]).double(), torch.tensor([0, 1, 2])),
+        None,
+    ),
+    "cross entropy of no classes": (
+        lambda *xs: [
+            torch.nn.functional.cross_entropy(x, x, reduction=reduction)
+            for x in xs
+            for reduction in ("none", "mean", "sum")
+        ],
+        (torch.zeros(0), torch.zeros(3, 0).double(), torch.zeros(2, 0, 4)),
         None,
     ),
     "losses of two types": (
