@@ -195,17 +195,18 @@ def test_sessions_and_their_options_are_freed() -> None:
     assert [reference() for reference in references] == [None, None]
 
 
+def declare_kept(default: int) -> weakref.ref[pyops.Op]:
+    @onnx_op("tests::Kept")
+    def kept(x: F32, *, n: int = default) -> F32:
+        return x
+
+    return weakref.ref(kept)
+
+
 def test_an_op_is_freed_once_it_is_replaced_and_no_session_has_it() -> None:
-    def declare(default: int) -> weakref.ref[pyops.Op]:
-        @onnx_op("tests::Kept")
-        def kept(x: F32, *, n: int = default) -> F32:
-            return x
-
-        return weakref.ref(kept)
-
-    reference = declare(1)
+    reference = declare_kept(1)
     session = pyops.InferenceSession(chain("tests::Kept"))
-    declare(2)
+    declare_kept(2)
     gc.collect()
     assert reference() is not None
     del session
@@ -215,16 +216,9 @@ def test_an_op_is_freed_once_it_is_replaced_and_no_session_has_it() -> None:
 
 @pytest.mark.parametrize("engine", ["native", "extensions"])
 def test_its_ops_are_freed_whatever_another_thread_sets_while_a_session_is_freed(engine: Engine) -> None:
-    def declare(default: int) -> weakref.ref[pyops.Op]:
-        @onnx_op("tests::Kept")
-        def kept(x: F32, *, n: int = default) -> F32:
-            return x
-
-        return weakref.ref(kept)
-
-    reference = declare(1)
+    reference = declare_kept(1)
     sessions = [pyops.InferenceSession(chain("tests::Kept"), engine=engine)]
-    declare(2)
+    declare_kept(2)
     thread, error = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(TimeoutError)
     # Without a bytecode in between: whatever runs first when the session is freed gets the exception.
     calls = [functools.partial(ctypes.pythonapi.PyThreadState_SetAsyncExc, thread, error), sessions.clear]
