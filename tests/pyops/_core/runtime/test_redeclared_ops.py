@@ -222,8 +222,14 @@ def test_its_ops_are_freed_whatever_another_thread_sets_while_a_session_is_freed
     thread, error = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(TimeoutError)
     # Without a bytecode in between: whatever runs first when the session is freed gets the exception.
     calls = [functools.partial(ctypes.pythonapi.PyThreadState_SetAsyncExc, thread, error), sessions.clear]
-    with pytest.raises(TimeoutError):
+
+    def free() -> None:
         deque(map(operator.call, calls), maxlen=0)
+        while True:  # until the exception comes
+            pass
+
+    with pytest.raises(TimeoutError):
+        free()
     gc.collect()
     assert not sessions
     assert reference() is None
