@@ -45,6 +45,8 @@ CONSTANT_POWERS = re.compile(r"\*\* (math|-?\d*\.\d)")
 
 PRODUCTS = re.compile(r"\.(cum)?prod\(")
 
+REMAINDERS = re.compile(r" % |fmod|remainder")
+
 EXTREMES = re.compile(r"\.(max|min|amax|amin|aminmax|argmax|argmin|log_softmax)\(|'amax'")
 
 
@@ -67,6 +69,8 @@ def problem(step: Step, values: Tensors, found: torch.Tensor) -> str | None:
         if not wanted.is_floating_point():
             return None
         found = torch.where(wanted.isnan(), wanted, found)
+    if REMAINDERS.search(step.text) and any(is_subnormal(x).any() for x in operands):
+        found = torch.where(wanted.isnan(), wanted, found)  # torch's kernels for vectors give NaN, others the remainder
     if SQUARES.search(step.text) and any(map(squares_overflow, operands)):
         return None  # torch's kernel for CPUs adds squares of float32 as float64, those for GPUs do not
     if PRODUCTS.search(step.text) and any(depends_on_order(x, wanted.dtype) for x in operands):
@@ -112,6 +116,10 @@ def broadcasts(shape: torch.Size, to: torch.Size) -> bool:
 def squares_overflow(x: torch.Tensor) -> bool:
     """Return whether the square of some number of a tensor is beyond its type, but the number is not."""
     return x.is_floating_point() and bool((x.isfinite() & x.square().isinf()).any())
+
+
+def is_subnormal(x: torch.Tensor) -> torch.Tensor:
+    return (x != 0) & (x.abs() < torch.finfo(x.dtype).tiny) if x.is_floating_point() else torch.zeros(())
 
 
 def depends_on_order(factors: torch.Tensor, dtype: torch.dtype) -> bool:
