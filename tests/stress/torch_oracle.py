@@ -71,7 +71,7 @@ def problem(step: Step, values: Tensors, found: torch.Tensor) -> str | None:
         found = torch.where(wanted.isnan(), wanted, found)
     if REMAINDERS.search(step.text) and any(is_subnormal(x).any() for x in operands):
         found = torch.where(wanted.isnan(), wanted, found)  # torch's kernels for vectors give NaN, others the remainder
-    if SQUARES.search(step.text) and any(map(squares_overflow, operands)):
+    if SQUARES.search(step.text) and any(squares_overflow(x, wanted.dtype) for x in operands):
         return None  # torch's kernel for CPUs adds squares of float32 as float64, those for GPUs do not
     if PRODUCTS.search(step.text) and any(depends_on_order(x, wanted.dtype) for x in operands):
         return None
@@ -113,9 +113,10 @@ def broadcasts(shape: torch.Size, to: torch.Size) -> bool:
     return len(shape) <= len(to) and all(one in (1, other) for one, other in zip(shape[::-1], to[::-1], strict=False))
 
 
-def squares_overflow(x: torch.Tensor) -> bool:
-    """Return whether the square of some number of a tensor is beyond its type, but the number is not."""
-    return x.is_floating_point() and bool((x.isfinite() & x.square().isinf()).any())
+def squares_overflow(x: torch.Tensor, dtype: torch.dtype) -> bool:
+    """Return whether the square of some number is beyond a type, or that of the tensor, but the number is not."""
+    types = [item for item in (x.dtype, dtype) if x.is_floating_point() and item.is_floating_point]
+    return any(bool((x.isfinite() & x.to(item).square().isinf()).any()) for item in types)
 
 
 def is_subnormal(x: torch.Tensor) -> torch.Tensor:
