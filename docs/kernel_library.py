@@ -166,6 +166,12 @@ ONNX Runtime multiplies a matrix product by the constant by which one of its fac
 factor. For an infinite constant, `(x * math.inf) @ y` is infinite where torch gives NaN: the sum of infinities of both
 signs. A session created with `disabled_optimizers=["MatMulScaleFusion"]` gives NaN too.
 
+## Squares beyond float32
+
+Where the squares of float32 numbers are too large for float32, from 2e19 on, `var`, `std` and norms are infinite. torch
+gives infinity too in most of these calls, but its CPU kernels compute some in float64, such as `std` along a dimension
+and the norm of one number. `layer_norm` of such numbers is 0, where torch gives NaN.
+
 ## Where a maximum may be NaN
 
 ONNX does not define the maximum of numbers with NaN among them. ONNX Runtime returns NaN or the largest of the others,
