@@ -120,7 +120,7 @@ def squares_overflow(x: torch.Tensor, dtype: torch.dtype) -> bool:
 
 
 def sums_may_overflow(x: torch.Tensor) -> bool:
-    """Return whether a sum of the numbers of a tensor, each as often as it has elements, may be too large, or is NaN."""
+    """Return whether a sum of all numbers of a tensor, each as often as there are elements, may overflow or is NaN."""
     if not x.is_floating_point() and not x.is_complex():
         return False
     return not bool(x.to(torch.complex128).abs().sum() * x.numel() <= torch.finfo(x.dtype).max)
