@@ -171,8 +171,10 @@ def _onnxscript_body(
 ) -> onnx.FunctionProto:
     """Return the function itself, with as many inputs as the call; absent ones are left out of its nodes."""
     function: onnx.FunctionProto = decomposition.function.to_function_proto()
-    entry = next(entry for entry in function.opset_import if not entry.domain)
-    written, entry.version = entry.version, opset
+    written = opset
+    for entry in function.opset_import:  # which has none for ONNX's own domain if no node is of it
+        if not entry.domain:
+            written, entry.version = entry.version, opset
     absent = {name for name, spec in itertools.zip_longest(function.input, inputs) if spec is None}
     del function.input[len(inputs) :]
     for node in itertools.chain.from_iterable(graph.node for graph in graphs(function)):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 # Fields of ONNX's protobuf messages.
 _GRAPH, _INITIALIZER, _NAME = 7, 5, 8
-_VALUES = {4, 5, 6, 7, 9, 10, 11}  # of TensorProto: its lists of numbers and strings, and raw_data
+_VALUES = {4, 5, 7, 9, 10, 11}  # of TensorProto: its lists of numbers and raw_data, but not of strings
 # Shorter initializers are read as they are: sizes, axes and the like. So are smaller models, which takes less time.
 _LONG = 4096  # bytes
 _LARGE = 2**24  # bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
@@ -29,6 +30,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound=Callable[..., TensorSpec | tuple[TensorSpec, ...]])
+
+_revisions = itertools.count(1)
 
 
 def as_kernel(
@@ -266,10 +269,14 @@ class Op(Generic[P, R]):
                 self.host_inputs = named
                 if is_copying:
                     self.kernels["cpu"] = CopyingKernel(self.signature, function, named)
-            self._revision.value += 1
+            self._revise()
             return function
 
         return register
+
+    def _revise(self) -> None:
+        """Give the body a revision that no other has, even one that another thread makes now."""
+        self._revision.value = next(_revisions)
 
     def register_shape_inference(self, function: S) -> S:
         """Register the decorated function as the op's shape function.
@@ -298,7 +305,7 @@ class Op(Generic[P, R]):
         """
         self.signature.check_callable(function)
         self.shape_function = function
-        self._revision.value += 1
+        self._revise()
         return function
 
     def register_setup(self, function: F) -> F:
@@ -328,7 +335,7 @@ class Op(Generic[P, R]):
         """
         self.signature.check_setup(function)
         self.setup = function
-        self._revision.value += 1
+        self._revise()
         return function
 
     def register_samples(self, function: F) -> F:

@@ -93,7 +93,7 @@ def _set_body(op: AnyOp, body: Mapping[str, Any]) -> None:
         vars(op).update(body, kernels=dict(body["kernels"]))
         for name in body_of(op).keys() - body.keys():
             delattr(op, name)
-        op._revision.value += 1
+        op._revise()
 
 
 def _restore(

@@ -219,22 +219,19 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
 
     def _create(self, create: Callable[[], None], providers: Any) -> Exception | None:
         """Call `create`; return ONNX Runtime's error if it rejects the model, and raise any other."""
-        failure: BaseException | None = None
+        failures: list[BaseException] = []  # popped when raised: an exception refers to this frame
         try:
             self._reading(functools.partial(self._host.create, create))
         except Exception as error:
             if not kernel_exceptions.is_of_onnxruntime(error):  # from a kernel, or from the handler of a signal
                 raise
-            failure = kernel_exceptions.take(str(error))
-            if failure is None:
-                failure = cuda_provider.explained(error)
-            if failure is None:
+            found = kernel_exceptions.take(str(error)), cuda_provider.explained(error)
+            failures += [failure for failure in found if failure is not None][:1]
+            del found
+            if not failures:
                 return error
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure  # the exception refers to this frame
+        if failures:
+            raise failures.pop()
         cuda_provider.check_started(providers, self.get_providers())
         inputs = self.get_inputs()
         self._has_foreign_types = not ort_values.FOREIGN_TYPES.isdisjoint(
@@ -342,13 +339,10 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
                     # ONNX Runtime's own run tries another provider.
                     return self._reraising(super().run, run_options, output_names, input_feed)
                 except Exception as error:
-                    failure = self._in_place_of(error, input_feed)
-                    if failure is error:
+                    failures = self._in_place_of(error, input_feed)
+                    if not failures:
                         raise
-                try:
-                    raise failure
-                finally:
-                    del failure
+                raise failures.pop()
         self._check_not_captured(run_options)
         ort_values.check_arrays(input_feed)
         if self._extensions is not None:
@@ -425,25 +419,25 @@ class InferenceSession(LazySession, onnxruntime.InferenceSession):
         try:
             return run(*arguments, run_options or self._quiet_run)
         except Exception as error:  # ONNX Runtime raises several unrelated types
-            failure = self._in_place_of(error, arguments[-1] if arguments else None)
-            if failure is error:
+            failures = self._in_place_of(error, arguments[-1] if arguments else None)
+            if not failures:
                 raise
         # Raised outside the handler, so that ONNX Runtime's error does not become the exception's context.
-        try:
-            raise failure
-        finally:
-            del failure
+        raise failures.pop()
 
-    def _in_place_of(self, error: Exception, feed: Any) -> BaseException:
-        """Return what to raise for ONNX Runtime's error in a run: the kernel's exception, or that error with a note."""
+    def _in_place_of(self, error: Exception, feed: Any) -> list[BaseException]:
+        """Return the kernel's exception for ONNX Runtime's error in a run, or nothing, and add a note to that error.
+
+        In a list, from which it is removed when it is raised: its traceback refers to the frame that raises it.
+        """
         # When the capture of a CUDA graph was invalidated, ONNX Runtime raises an error of its own.
         for failure in (kernel_exceptions.take(str(error)), *native.take_failed(self._nodes)):
             if failure is not None:  # an exception may define __bool__
                 if isinstance(failure, EngineError):
                     note_mistyped(failure, self.get_inputs(), feed)
-                return failure
+                return [failure]
         note_mistyped(error, self.get_inputs(), feed)
-        return error
+        return []
 
 
 def _hosting(

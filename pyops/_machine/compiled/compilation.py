@@ -84,7 +84,7 @@ class CallableKernel:
         self.call = numba.njit(**options)(define("call", code, names))
         spelled = {name: sorted(value) if isinstance(value, set) else value for name, value in options.items()}
         # Computed for each object, because the values of globals may have changed.
-        self._function = inspect.unwrap(function)
+        self._function = function
         self.made_from = (fingerprint(self._function), code, str(spelled))
         if cached:
             use_cache(self.call, signature.qualified_name, *self.made_from, is_current=self.is_current)
@@ -148,7 +148,7 @@ def _call_code(views: str, arguments: Sequence[str], signature: Signature, dtype
 
 def positional(function: Callable[..., Any]) -> FunctionType:
     """Return the function with positional parameters only, the ones that numba supports; ``*xs`` comes last."""
-    code = inspect.unwrap(function).__code__
+    code = function.__code__
     rest = bool(code.co_flags & inspect.CO_VARARGS)
     count = code.co_argcount + code.co_kwonlyargcount + rest
     code = code.replace(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -166,7 +166,7 @@ class CompiledKernel:
             return self._is_compiled[key]
 
     def _fail_compilation(self, what: str, reason: str) -> None:
-        code = inspect.unwrap(self.function).__code__
+        code = self.function.__code__
         text = f"cannot be compiled for {what} ({code.co_filename}:{code.co_firstlineno})"
         if self._mode != "try":
             raise CompileError(
@@ -208,8 +208,13 @@ def make(
         raise DeclarationError(
             f"{name}: fastmath is {fastmath!r}; write True or a set of LLVM's flags, which are {', '.join(_FLAGS)}"
         )
-    if not hasattr(inspect.unwrap(function), "__code__"):
+    if not isinstance(function, FunctionType):
         raise DeclarationError(f"{name}: compile={compile!r} needs a function written in Python, not {function!r}")
+    if hasattr(function, "__wrapped__"):
+        raise DeclarationError(
+            f"{name}: compile={compile!r} needs a function without decorators, because numba would not compile what "
+            f"they do; remove them from {function.__qualname__}"
+        )
     tensors: list[Input | Output] = [*signature.inputs, *signature.outputs]
     if not all(item.homogeneous for item in tensors):
         raise DeclarationError(

@@ -456,6 +456,28 @@ def test_a_node_that_a_shape_function_rejects_is_an_error_of_the_model(rms_norm)
         pyops.replace(model(text), [rms_norm])
 
 
+def test_a_shape_function_gets_the_strings_of_a_large_model(rms_norm):
+    found = []
+
+    @onnx_op("replaced::Find")
+    def find(x: NDArray[np.float32], words: NDArray[np.str_]) -> NDArray[np.int64]:
+        return np.zeros(len(words), np.int64)
+
+    @find.register_shape_inference
+    def _(x, words):
+        found.append(words.value)
+        return words.like(dtype=np.int64)
+
+    words = [f"{n:080}" for n in range(60)]
+    proto = onnx.parser.parse_model("""
+    <ir_version: 10, opset_import: ["": 20, "replaced": 1]>
+    main (float[n] x) => (int64[60] y) { a = Add(x, w) y = replaced.Find(a, words) }""")
+    large = onnx.numpy_helper.from_array(np.zeros(2**22, np.float32), "w")
+    proto.graph.initializer.extend([large, onnx.helper.make_tensor("words", onnx.TensorProto.STRING, [60], words)])
+    assert not pyops.replace(proto.SerializeToString(), [rms_norm]).places
+    assert [value.tolist() for value in found if value is not None][:1] == [words]
+
+
 def test_wrong_arguments(rms_norm, tmp_path):
     with pytest.raises(InputError, match="replace got no ops"):
         pyops.replace(model(), [])

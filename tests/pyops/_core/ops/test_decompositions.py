@@ -61,6 +61,16 @@ def test_kernel_and_body_are_compared_with_it(clipped, inputs):
     assert "is::Clipped: the decomposition at " in report["decomposition"].reason
 
 
+def test_a_body_may_use_no_operator_of_the_default_domain():
+    @pyops.onnx_op("is::Positive")
+    def positive(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return (x > 0).astype(x.dtype)
+
+    text = '<domain: "any", opset_import: ["ai.onnx.ml": 1]> Positive (x) => (y) { y = ai.onnx.ml.Binarizer(x) }'
+    positive.register_decomposition(Function(text))
+    assert [result.status for result in check(positive, X, checks=["decomposition", "body"])] == ["passed", "passed"]
+
+
 def test_generated_samples_are_compared_with_it(clipped):
     clipped.register_decomposition(CLIPPED)
 

@@ -285,3 +285,19 @@ def test_an_exception_is_gone_when_the_caller_lets_it_go() -> None:
         assert [error() for error in errors] == [None, None, pyops.last_exception()]
     finally:
         gc.enable()
+
+
+def test_a_session_is_gone_when_the_caller_lets_an_error_of_onnxruntime_go() -> None:
+    session = pyops.InferenceSession(chain("tests::Raise"))
+    gc.disable()
+    try:
+        wrong = np.ones(3, np.int64)
+        with pytest.raises(bindings.InvalidArgument):
+            session.run(None, {"x": wrong})
+        with pytest.raises(bindings.InvalidArgument):
+            session.run_with_ort_values(None, {"x": onnxruntime.OrtValue.ortvalue_from_numpy(wrong)})
+        reference = weakref.ref(session)
+        del session
+        assert reference() is None
+    finally:
+        gc.enable()

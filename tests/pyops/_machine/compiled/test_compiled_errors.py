@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import sys
@@ -440,6 +441,19 @@ def test_declarations_that_cannot_be_compiled() -> None:
 
     with pytest.raises(DeclarationError, match=r"needs a function written in Python, not <.*Negative object"):
         plain.register_kernel("cpu", compile=True)(Negative())
+    with pytest.raises(DeclarationError, match="needs a function written in Python, not CPUDispatcher"):
+        plain.register_kernel("cpu", compile=True)(numba.njit(lambda x: -x))
+
+    def doubled(function: Any) -> Any:
+        return functools.wraps(function)(lambda x: 2 * function(x))
+
+    @doubled
+    def decorated(x: F32) -> F32:
+        return x
+
+    for mode in (True, "try"):
+        with pytest.raises(DeclarationError, match=r"needs a function without decorators.*remove them from .*decorated"):
+            onnx_op("compiled::Decorated", compile=mode)(decorated)
 
     def several(x: F32, *others: NDArray[np.floating[Any]]) -> F32:
         return x
