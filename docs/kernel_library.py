@@ -70,8 +70,11 @@ into. Such a model runs in any session. The replacements are:
 | `sum` of int64, `prod` of integers | Sums of the upper and the lower halves; a `Scan` of products: no digit is lost. |
 | `x % n`, `n * x` and similar with a size n | In the type that torch computes in. |
 | `any` over a size of 0 | False. |
+| `any` and `all` over no dimensions (`dim=()`) | Each element as a boolean. |
 | `unique` of floats | Each NaN is distinct. |
 | `block_diag` of several types | The type that torch computes in. |
+| `repeat_interleave(n, output_size=...)` | The same nodes as without it. |
+| `rfft` and others of a dynamic size | The same nodes; the model says how many frequencies there are. |
 | `repeat_interleave(0)`, and `scatter` and `gather` by an empty index | Nothing, and the tensor as it was. |
 | `scatter` to a scalar, or by one | The same nodes on vectors of one element. |
 | `x ** 0.1` of float16, and other powers that are no integers | In float32, cast back. |

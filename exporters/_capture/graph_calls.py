@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 from torch.fx.traceback import get_current_meta
 
 import pyops
 
 from .._torch.private.operators import OpOverload, is_random, schema_arguments
+from .._torch.private.torch_export import graph_modules
 
 _MARK = "pyops_call"
 
@@ -50,11 +51,10 @@ NOWHERE: Place = ("", 0)
 
 def call_nodes(program: torch.export.ExportedProgram) -> Iterator[tuple[str, Node]]:
     """Yield every call of a torch operator in the graph and its subgraphs (branches of ``torch.cond``), by name."""
-    for name, module in program.graph_module.named_modules():
-        if isinstance(module, GraphModule):
-            for node in module.graph.nodes:
-                if node.op == "call_function" and isinstance(node.target, OpOverload):
-                    yield f"{name}/{node.name}", node
+    for name, module in graph_modules(program).items():
+        for node in module.graph.nodes:
+            if node.op == "call_function" and isinstance(node.target, OpOverload):
+                yield f"{name}/{node.name}", node
 
 
 def mark_calls(program: torch.export.ExportedProgram) -> dict[str, Node]:

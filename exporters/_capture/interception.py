@@ -164,7 +164,9 @@ def _gaussian_nll_loss(
     """Compute torch's loss for variances in a tensor, without the check that none is negative."""
     if not isinstance(var, torch.Tensor):
         return NotImplemented
-    variance = (var.unsqueeze(-1) if var.shape == input.shape[:-1] else var).detach().clamp(min=eps)
+    variance = var.unsqueeze(-1) if var.shape == input.shape[:-1] else var
+    # The gradient is that of the variance itself, also where `eps` takes its place.
+    variance = torch.where(variance < eps, variance - variance.detach() + eps, variance)
     loss = 0.5 * (torch.log(variance) + (input - target) ** 2 / variance)
     if full:
         loss = loss + 0.5 * math.log(2 * math.pi)

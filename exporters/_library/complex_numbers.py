@@ -221,11 +221,6 @@ def _sigmoid(x: Parts) -> Parts:
     return _mul(scale, c), _mul(scale, d)
 
 
-def _sgn(x: Parts) -> Parts:
-    below = _positive(_modulus(x))
-    return _div(x[0], below), _div(x[1], below)
-
-
 def _expm1(x: Parts) -> Parts:
     # exp(a) cos(b) - 1 is (exp(a) - 1) cos(b) - 2 sin(b / 2)**2.
     a, b = x
@@ -263,7 +258,6 @@ OF_ONE: dict[str, Callable[[Parts], Parts]] = {
     "atanh": _atanh,
     "sigmoid": _sigmoid,
     "silu": lambda x: multiply(x, _sigmoid(x)),
-    "sgn": _sgn,
     "_conj_physical": lambda x: (x[0], _neg(x[1])),
 }
 for _name, _function in OF_ONE.items():

@@ -12,7 +12,7 @@ from .._lowering.translations import functional_overloads
 from .._torch.private.operators import as_exported, find_overload, qualified_name, schema_arguments
 from .complex_numbers import absolute, parts, truth
 from .operands import Pairs, by_torch, cast, constant, dtype_of, join, kernels, like, named_dtype, onnx_ops, split
-from .row_table import lower, lower_complex, rows
+from .row_table import lower_complex, rows
 
 # Arguments that hold complex numbers, by torch's names; others are masks, indices and dimensions.
 _NUMBERS = {"self", "input", "other", "src", "source", "values", "value", "fill_value"}
@@ -63,7 +63,6 @@ MOVING = [
     "as_strided",
     "constant_pad_nd",
     "cumsum",
-    "diag_embed",
     "diagonal",
     "diagonal_copy",
     "expand",
@@ -73,9 +72,6 @@ MOVING = [
     "gather",
     "im2col",
     "index",
-    "index_add",
-    "index_copy",
-    "index_fill",
     "index_put",
     "index_select",
     "masked_fill",
@@ -90,7 +86,6 @@ MOVING = [
     "squeeze_copy",
     "sum",
     "tile",
-    "trace",
     "tril",
     "triu",
     "unfold",
@@ -103,7 +98,6 @@ MOVING = [
     "replication_pad1d",
     "replication_pad2d",
     "masked_scatter",
-    "take",
     "repeat_interleave",
 ]
 
@@ -123,27 +117,6 @@ for _name in itertools.chain(*map(_names, MOVING)):
 def _sum_of_scalar(self: Any, **_: Any) -> Any:
     # torch's exporter adds the real and the imaginary part.
     return NotImplemented if len(_shape(self)) else onnx_ops.Identity(self.value)
-
-
-# The dimensions that are added, by the wanted and the present number of dimensions.
-_ADDED = {1: {0: [0]}, 2: {0: [0, 1], 1: [0]}, 3: {0: [0, 1, 2], 1: [0, 2], 2: [2]}}
-
-
-def _at_least(rank: int) -> Callable[..., Any]:
-    def translation(self: Any = None, tensors: Any = None) -> Any:
-        if tensors is not None:
-            return [translation(item) for item in tensors]
-        value, shape = (self.value, _shape(self)) if isinstance(self, Pairs) else (self, self.shape)
-        added = _ADDED[rank].get(len(shape))
-        return onnx_ops.Unsqueeze(value, constant(added)) if added else onnx_ops.Identity(value)
-
-    return translation
-
-
-for _rank in _ADDED:
-    lower_complex(f"aten::atleast_{_rank}d")(_at_least(_rank))
-    # torch's exporter puts the tensors into a sequence, whose elements must have one type.
-    lower(f"aten::atleast_{_rank}d.Sequence", replaces=True)(_at_least(_rank))
 
 
 def _cut(self: Pairs, sizes: Sequence[Any], dim: int) -> Any:

@@ -16,6 +16,9 @@ _OTHER_NAMES = (
 # Wrong for numbers that are infinite, NaN or far from 0, or for tensors of several types.
 _AT_EXTREMES = ("softmax", "log_softmax", "heaviside", "lerp", "logaddexp", "logaddexp2", "mse_loss", "stack", "xlogy")
 
+# torch's exporter adds a bias of two dimensions where there is none, or needs tensors of one type.
+_OF_ONE_FORM = ("conv3d", "atleast_1d", "atleast_2d", "atleast_3d")
+
 # In training, torch's exporter normalizes by the wrong statistics; outside it, it returns those of the batch, where
 # torch returns none.
 _NORMALIZATION = ("_native_batch_norm_legit", "_native_batch_norm_legit_functional")
@@ -26,7 +29,7 @@ _OF_FLOAT32 = (
     *("addcdiv", "addmm", "sigmoid", "silu", "sinc", "hardtanh", "glu"),
 )
 
-for _name in _OTHER_NAMES + _AT_EXTREMES + _NORMALIZATION:
+for _name in _OTHER_NAMES + _AT_EXTREMES + _OF_ONE_FORM + _NORMALIZATION:
     decompose(f"aten::{_name}")
 for _name in _OF_FLOAT32:
     decompose(f"aten::{_name}", only=torch.float64)

@@ -377,6 +377,12 @@ def _repeat_interleave(self: Any, repeats: Any, dim: int | None = None, **_: Any
     return onnx_ops.Tile(self, constant([repeats if other == axis else 1 for other in range(len(self.shape))]))
 
 
+@lower("aten::repeat_interleave.Tensor", replaces=True)
+def _repeated_indices(repeats: Any, output_size: Any = None) -> Any:
+    # torch's exporter takes no output_size.
+    return NotImplemented if output_size is None else by_torch("aten::repeat_interleave.Tensor", repeats)
+
+
 @lower("aten::diagonal", replaces=True)
 @lower("aten::diagonal_copy", replaces=True)
 def _diagonal(self: Any, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:

@@ -36,20 +36,6 @@ def _convolution(input: Any, weight: Any, bias: Any, **given: Any) -> Any:
     return padded if bias is None else onnx_ops.Add(padded, onnx_ops.Reshape(bias, constant([-1] + [1] * len(stride))))
 
 
-@lower("aten::conv3d.default", replaces=True)
-def _conv3d(
-    input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1
-) -> Any:
-    # Where there is no bias, torch's exporter adds one with two dimensions.
-    if bias is not None:
-        return NotImplemented
-    each = {"stride": stride, "padding": padding, "dilation": dilation}
-    sizes = {name: _spread(numbers, 3) for name, numbers in each.items()}
-    return by_torch(
-        "aten::convolution", input, weight, None, **sizes, transposed=False, output_padding=[0, 0, 0], groups=groups
-    )
-
-
 def _spread(numbers: Sequence[int] | int, rank: int) -> list[int]:
     """Return one number per dimension; torch accepts a single one for all."""
     return ([numbers] * rank if isinstance(numbers, int) else list(numbers) * rank)[:rank]

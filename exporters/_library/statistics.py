@@ -215,7 +215,7 @@ def _unique(self: Any, sorted: bool = True, return_inverse: bool = False, return
 @lower("aten::any.dims", replaces=True)
 def _any(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
     truth = onnx_ops.Cast(self, to=onnx_ir.DataType.BOOL)
-    if not len(self.shape):
+    if _reduces_nothing(self, dim):
         return truth
     axes = None if dim is None else constant([dim] if isinstance(dim, int) else dim)
     # The largest of no bytes is 0; torch's exporter takes the largest of int64, and -2**63 is true.
@@ -225,9 +225,18 @@ def _any(self: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 @lower("aten::all.dim", replaces=True)
 @lower("aten::all.dims", replaces=True)
+def _all(self: Any, dim: Any = None, **_: Any) -> Any:
+    return cast(self, torch.bool) if _reduces_nothing(self, dim) else NotImplemented
+
+
+def _reduces_nothing(x: Any, dim: Any) -> bool:
+    """Return whether `any` and `all` keep each element: of a scalar, and, unlike sums, over no dimensions."""
+    return not len(x.shape) or (isinstance(dim, Sequence) and not dim)
+
+
 @lower("aten::flip", replaces=True)
-def _of_scalar(self: Any, **given: Any) -> Any:
-    return NotImplemented if len(self.shape) else cast(self, dtype_of(self) if "dims" in given else torch.bool)
+def _flip(self: Any, **_: Any) -> Any:
+    return NotImplemented if len(self.shape) else onnx_ops.Identity(self)
 
 
 lower("aten::_is_all_true")(lambda self: by_torch("aten::all", self))

@@ -30,6 +30,7 @@ from .._torch.private.operators import (
     qualified_name,
     schema_arguments,
 )
+from .._torch.private.torch_export import graph_modules
 from .._torch.private.trees import flatten
 from ..errors import NoTranslationError
 from .operands import Pairs
@@ -103,7 +104,8 @@ def _targets(_: int) -> frozenset[OpOverload]:
 def decomposed(captured: torch.export.ExportedProgram) -> set[OpOverloadPacket | None]:
     """Return the operators that torch is to decompose in a program, although its exporter translates them."""
     active = {packet(name): item.only for name, item in decompositions.items() if item.replaces}
-    calls = {node: getattr(node.target, "overloadpacket", None) for node in captured.graph.nodes}
+    nodes = (node for module in graph_modules(captured).values() for node in module.graph.nodes)
+    calls = {node: getattr(node.target, "overloadpacket", None) for node in nodes}
     dtypes = {node.meta["val"].dtype for node, operator in calls.items() if active.get(operator) is not None}
     return {operator for operator, only in active.items() if only is None or only in dtypes}
 

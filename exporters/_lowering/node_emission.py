@@ -17,7 +17,7 @@ from onnxscript.tensor import Tensor
 from pyops import Op
 from pyops import _core as core
 from pyops._onnx.op_schemas import attribute_proto, op_schema
-from pyops._support.builtin_operators import ONNX_DOMAIN, is_builtin
+from pyops._support.builtin_operators import ONNX_DOMAIN, first_opset, is_builtin
 from pyops._support.element_types import ELEMENT_TYPES, from_onnx
 from pyops.errors import InputError
 from pyops.shapes import Dim, RuntimeDim, SymbolicDim, TensorSpec
@@ -68,20 +68,12 @@ class Opset(values.Opset):
                 called = schema if _outputs is None else _with_outputs(repr(self), schema, _outputs)
                 return values.Op(self, name, called)(*inputs, **attributes)
             if not self.domain:
-                raise ExportError(f"ONNX has no operator {name} in opset {self.version}{_first_opset(name)}")
+                first = first_opset(name)
+                fix = f'; opset {first} is the first that has it: exporters.opset("", {first})' if first else ""
+                raise ExportError(f"ONNX has no operator {name} in opset {self.version}{fix}")
             return _emit_undeclared(self, name, inputs, attributes, 1 if _outputs is None else _outputs)
 
         return emit_node
-
-
-def _first_opset(name: str) -> str:
-    if not onnx.defs.has(name):
-        return ""
-    versions = (
-        item.since_version for item in onnx.defs.get_all_schemas_with_history() if item.name == name and not item.domain
-    )
-    first = min(versions)
-    return f'; opset {first} is the first that has it: exporters.opset("", {first})'
 
 
 def _call_eagerly(op: Op[..., Any], inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from .._capture.graph_calls import source_line
 from .._fallback import allowed_operators
 from .._torch.private.onnx_exporter import forget_pending_sizes
 from .._torch.private.operators import OpOverload, aliased_names, is_mutable, qualified_name
-from .._torch.private.torch_export import is_certain
+from .._torch.private.torch_export import graph_modules, is_certain
 from ..errors import ExportError
 
 _aten = torch.ops.aten
@@ -88,11 +88,10 @@ def take_strides_of_values(program: torch.export.ExportedProgram) -> None:
     ExportError
         A view is taken of a tensor that leaves out parts of its memory.
     """
-    for module in program.graph_module.modules():
-        if isinstance(module, GraphModule):
-            for node in [item for item in module.graph.nodes if item.target in _STRIDED]:
-                _rewrite(module.graph, node)
-            module.recompile()
+    for module in graph_modules(program).values():
+        for node in [item for item in module.graph.nodes if item.target in _STRIDED]:
+            _rewrite(module.graph, node)
+        module.recompile()
 
 
 def _rewrite(graph: Graph, node: Node) -> None:

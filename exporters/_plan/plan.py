@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 from pyops._support.progress import step
 from pyops.errors import PyopsError
@@ -33,6 +33,7 @@ from .._lowering.translations import no_translation_error, registered, registrat
 from .._report import By
 from .._torch.private.onnx_exporter import Exporter, Lowering, RepeatedError, undo_on_failure
 from .._torch.private.operators import HigherOrderOperator, OpOverload, is_random, qualified_name, schema_arguments
+from .._torch.private.torch_export import graph_modules
 from .._torch.private.trees import present_leaves
 from ..errors import NoTranslationError, causes
 from . import reasons
@@ -252,7 +253,10 @@ class Plan(Lowering):
             raise NoTranslationError(
                 f"{called} cannot fall back: {reason} ({source_line(node)}); register a translation, or change the line"
             )
-        error = errors[0] if errors else no_translation_error(target)
+        if not errors:
+            is_users = registration_of(target) is not None
+            errors = [no_translation_error(target) if is_users else untranslated(target, source_line(node))]
+        error = errors[0]
         numbers = [item for item in node.all_input_nodes if isinstance(item.meta.get("val"), _NUMBERS)]
         if numbers and not isinstance(error, PyopsError):
             raise inexpressible(node) from None  # it names the line
@@ -296,9 +300,8 @@ class Plan(Lowering):
 
 def _called(program: torch.export.ExportedProgram) -> Iterator[Node]:
     """Yield the nodes that call a function, in the graph and its subgraphs."""
-    for module in program.graph_module.modules():
-        if isinstance(module, GraphModule):
-            yield from (node for node in module.graph.nodes if node.op == "call_function")
+    for module in graph_modules(program).values():
+        yield from (node for node in module.graph.nodes if node.op == "call_function")
 
 
 def _begins_with_number(node: Node) -> bool:

@@ -31,14 +31,21 @@ def unknown_version(domain: str, version: int) -> str | None:
 
 def opset_too_old(name: str, opset: int) -> str:
     """Return the message for an operator that the imported opset of ONNX's own domain does not contain."""
-    import onnx
-
-    if not onnx.defs.has(name):
+    first = first_opset(name)
+    if not first:
         return f"no version of ONNX has an operator {name}: a node of another domain must name that domain"
     return (
-        f"{name} was added to ONNX after opset {opset}, which the model imports; export it with opset_version="
-        f"{onnx.defs.get_schema(name).since_version} or a later one that this ONNX Runtime supports"
+        f"{name} was added to ONNX after opset {opset}, which the model imports; export it with opset_version={first} "
+        "or a later one that this ONNX Runtime supports"
     )
+
+
+def first_opset(name: str) -> int:
+    """Return the first opset of ONNX's own domain that has an operator; 0 if none has."""
+    import onnx
+
+    found = (item for item in onnx.defs.get_all_schemas_with_history() if item.name == name and not item.domain)
+    return min((item.since_version for item in found), default=0)
 
 
 @functools.cache

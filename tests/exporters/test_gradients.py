@@ -87,6 +87,12 @@ def through_a_factorization(x):
     return torch.autograd.grad(torch.linalg.cholesky(x @ x.T + torch.eye(2)).sum(), x)[0]
 
 
+def of_a_variance(x):
+    x = x.detach().requires_grad_()
+    loss = torch.nn.functional.gaussian_nll_loss(torch.zeros_like(x), torch.ones_like(x), x.abs(), eps=0.5)
+    return torch.autograd.grad(loss, x)[0]
+
+
 FUNCTIONS = {
     "rows": torch.vmap(torch.func.jacrev(lambda x: x.tanh().cumsum(0))),
     "forward mode": torch.func.jacfwd(lambda x: x.sin().sum(0)),
@@ -96,6 +102,7 @@ FUNCTIONS = {
     "jacobian": (lambda x: torch.autograd.functional.jacobian(lambda y: y.tanh().sum(0), x)),
     "backward": (backward),
     "twice": (twice),
+    "of a variance": of_a_variance,
     "factorization": (through_a_factorization),
 }
 

@@ -25,6 +25,7 @@ from torch.export.graph_signature import ConstantArgument
 from ...errors import ExportError
 from .operators import OpOverload
 from .patching import guarded, private, quiet, replaced
+from .torch_export import graph_modules
 
 _EXPORTER = "torch.onnx._internal.exporter"
 _REGISTRY = f"{_EXPORTER}._registration.ONNXRegistry"
@@ -234,14 +235,14 @@ class Exporter:
             if found[0].is_custom or _packet(found[0].fx_target) not in wrong
         }
         forget_pending_sizes(captured)
-        for node in captured.graph.nodes:
+        for node in [node for module in graph_modules(captured).values() for node in module.graph.nodes]:
             if node.target is torch.ops.aten.clamp.default and any(isinstance(bound, float) for bound in node.args):
                 # torch's exporter converts bounds of one type only.
                 node.args = tuple(float(bound) if isinstance(bound, int) else bound for bound in node.args)
             elif _packet(node.target) is torch.ops.aten.isin:
                 _convert_compared(node)
             elif _packet(node.target) in (torch.ops.aten.huber_loss, torch.ops.aten.soft_margin_loss):
-                _keep_type(node, captured.graph_signature)
+                _keep_type(node, captured)
         # With dynamic sizes, torch infers the shape of nll_loss by a function that takes the reduction for another
         # argument.
         table, nll_loss = private("torch._decomp.decomposition_table"), torch.ops.aten.nll_loss.default
@@ -263,7 +264,7 @@ class Exporter:
         return self._dispatch(node, self._own)[0]  # type: ignore[no-any-return] # torch's own
 
 
-def _keep_type(call: torch.fx.Node, signature: torch.export.ExportGraphSignature) -> None:
+def _keep_type(call: torch.fx.Node, captured: torch.export.ExportedProgram) -> None:
     """Convert the result of a call to the type of its first argument, which torch's decomposition may widen."""
     dtype = call.all_input_nodes[0].meta["val"].dtype
     if call.meta["val"].dtype != dtype and not any(user.target is torch.ops.aten.to.dtype for user in call.users):
@@ -271,7 +272,8 @@ def _keep_type(call: torch.fx.Node, signature: torch.export.ExportGraphSignature
             kept = call.graph.call_function(torch.ops.aten.to.dtype, (call, dtype))
         kept.meta = {**call.meta, "val": call.meta["val"].to(dtype)}
         call.replace_all_uses_with(kept, delete_user_cb=lambda user: user is not kept)
-        signature.replace_all_uses(call.name, kept.name)
+        if call.graph is captured.graph:
+            captured.graph_signature.replace_all_uses(call.name, kept.name)
 
 
 def _convert_compared(call: torch.fx.Node) -> None:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.fx import GraphModule
 from torch.fx.traceback import annotate, preserve_node_meta
 
 from .patching import guarded, private, replaced
@@ -131,12 +132,18 @@ def is_fake(tensor: torch.Tensor) -> bool:
     return isinstance(tensor, FakeTensor) or is_functorch_wrapped_tensor(tensor)
 
 
+def graph_modules(program: torch.export.ExportedProgram) -> dict[str, GraphModule]:
+    """Return the graph of a program, whose name is empty, and its subgraphs (branches of ``torch.cond``), by name."""
+    return {name: module for name, module in program.graph_module.named_modules() if isinstance(module, GraphModule)}
+
+
 @guarded("torch.ops.aten._linalg_check_errors.default")
 def drop_matrix_checks(program: torch.export.ExportedProgram) -> None:
     """Remove the calls by which torch raises for a singular matrix: they have no result, and nodes cannot raise."""
-    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten._linalg_check_errors.default):
-        program.graph.erase_node(node)
-    program.graph_module.recompile()
+    for module in graph_modules(program).values():
+        for node in module.graph.find_nodes(op="call_function", target=torch.ops.aten._linalg_check_errors.default):
+            module.graph.erase_node(node)
+        module.recompile()
 
 
 @contextmanager

@@ -80,7 +80,6 @@ CALLS = {
     "aten::cdist": ((tensor(3, 4, 2), tensor(5, 2), p) for p in (0.0, 0.3, 1.0, 2.0, float("inf"))),
     "aten::_euclidean_dist": iter([(tensor(3, 4, 2), tensor(3, 5, 2, seed=1))]),
     "prims::view_of": iter([(tensor(2, 3),), (tensor(),)]),
-    "aten::fft_fft2": iter([(classes(9, 3, 4).bool(),)]),
     "aten::pdist": ((tensor(4, 3), p) for p in (0.0, 0.3, 2.0, float("inf"))),
 }
 

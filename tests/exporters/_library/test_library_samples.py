@@ -25,6 +25,7 @@ SAMPLED_BY: dict[str, tuple[str, ...]] = {
     "aten::_fft_r2c": ("fft.rfft", "fft.ihfft"),
     "aten::_fft_c2r": ("fft.irfft", "fft.hfft"),
     "aten::replication_pad2d": ("nn.functional.pad.replicate_negative",),
+    "aten::repeat_interleave.Tensor": (),
 }
 
 
@@ -42,6 +43,7 @@ UNREACHED: dict[str, str] = (
         "aten::resize": "it comes from Tensor.resize_ in an export alone",
         "aten::_lu_with_info": "samples of torch.lu come down to linalg_lu_factor_ex",
         "aten::linalg_tensorinv": "its samples come down to linalg_inv_ex",
+        "aten::repeat_interleave.Tensor": "onnx does not evaluate torch's nodes: test_wrong_translations.py",
         "aten::rand": "it takes float16 alone: test_library_rows.py",
         "aten::randn": "it takes float16 alone: test_library_rows.py",
     }
@@ -97,7 +99,7 @@ UNREACHED: dict[str, str] = (
     | dict.fromkeys(
         (
             *("aten::index_put", "aten::_unsafe_index_put", "aten::copy", "aten::_to_copy", "aten::native_dropout"),
-            *("aten::convolution", "aten::conv3d", "aten::mean", "aten::mean.dim", "aten::sym_numel", "prims::div"),
+            *("aten::convolution", "aten::mean", "aten::mean.dim", "aten::sym_numel", "prims::div"),
         ),
         "it takes calls alone that torch's samples do not come down to: test_library_rows.py",
     )

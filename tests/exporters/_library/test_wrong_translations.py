@@ -862,6 +862,69 @@ def test_a_cross_product_whose_dimension_only_a_run_tells(model):
     assert exporters.verify(module, (x, x + 1), program).ok
 
 
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda x, y: torch.nn.functional.mish(x), (ramp(3).double() - 1, ramp(3))),
+        (lambda x, y: x.clamp(0, 1.5), (ramp(3) - 1, ramp(3))),
+        (lambda x, y: torch.nn.functional.huber_loss(x, y, reduction="none"), (ramp(3).half(), ramp(3) + 1)),
+        (torch.isin, (torch.tensor([44, 3, -1], dtype=torch.int8), torch.tensor(300))),
+        (lambda x, y: torch.linalg.inv(x + y), (ramp(3, 3), 9 * torch.eye(3))),
+        (lambda x, y: x / y, (torch.tensor([1e30 + 0j, 1j]), torch.tensor([1e30 + 0j, 2 + 1j]))),
+    ],
+    ids=[
+        "decomposed in float64",
+        "bounds of two types",
+        "losses of two types",
+        "a number among few",
+        "inverse",
+        "complex",
+    ],
+)
+def test_calls_in_a_branch_are_corrected_too(model, function, inputs):
+    def branches(p, x, y):
+        return torch.cond(
+            p, function, lambda x, y: function(y, x).clone() if x.dtype == y.dtype else function(x, y), (x, y)
+        )
+
+    arguments = torch.tensor(True), *inputs
+    program = exporters.export(model(branches), arguments, verbose=False)
+    for which in (True, False):
+        assert exporters.verify(model(branches), (torch.tensor(which), *inputs), program).ok
+
+
+def test_any_and_all_over_no_dimensions(model):
+    module = model(lambda x: (torch.any(x, dim=()), torch.all(x, dim=()), torch.all(x[0, 0], dim=()), x.sum(dim=())))
+    x = torch.tensor([[0.0, 2.0, NAN], [0.0, -0.0, INF]])
+    assert exporters.verify(module, (x,), exporters.export(module, (x,), verbose=False)).ok
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_repeats_whose_sum_is_given(model, dynamic):
+    def function(x, n):
+        return (
+            x.repeat_interleave(n, 0, output_size=3),
+            x[:, 0].repeat_interleave(n[:1], output_size=4),
+            torch.repeat_interleave(n, output_size=3),
+            x.repeat_interleave(2, 1, output_size=2 * x.shape[1]),
+        )
+
+    inputs = ramp(2, 3), torch.tensor([2, 1])
+    shapes = ({1: torch.export.Dim.AUTO}, None) if dynamic else None
+    program = exporters.export(model(function), inputs, dynamic_shapes=shapes, verbose=False)
+    others = ramp(2, 5 if dynamic else 3) + 1, torch.tensor([2, 1])
+    assert exporters.verify(model(function), program=program, samples=[inputs, others]).ok
+
+
+def test_memory_of_transforms_of_dynamic_sizes_is_not_mixed_up(model):
+    def function(x):
+        return [torch.view_as_real(item) for item in (torch.fft.ifft2(x), torch.fft.rfft2(x), torch.fft.rfft(x, dim=0))]
+
+    dynamic = (dict.fromkeys(range(2), torch.export.Dim.AUTO),)
+    program = exporters.export(model(function), (ramp(4, 5),), dynamic_shapes=dynamic, verbose=False)
+    assert exporters.verify(model(function), program=program, samples=[(ramp(4, 5),), (ramp(7, 8) / 8,)]).ok
+
+
 def test_writes_by_strides_to_columns(model):
     def function(x, y):
         z = x.t().clone()

@@ -452,7 +452,9 @@ def test_declarations_that_cannot_be_compiled() -> None:
         return x
 
     for mode in (True, "try"):
-        with pytest.raises(DeclarationError, match=r"needs a function without decorators.*remove them from .*decorated"):
+        with pytest.raises(
+            DeclarationError, match=r"needs a function without decorators.*remove them from .*decorated"
+        ):
             onnx_op("compiled::Decorated", compile=mode)(decorated)
 
     def several(x: F32, *others: NDArray[np.floating[Any]]) -> F32:
