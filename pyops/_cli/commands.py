@@ -152,12 +152,16 @@ def compare_models(
 
     Random inputs are generated unless inputs are given. The exit code is 1 if the models differ.
     """
-    from .. import InferenceSession, compare_models
+    from .. import compare_models
+    from .._core import load_model
+    from ..testing._model_session import session_of
 
     import_modules(modules)
-    arrays = read_arrays(inputs)
-    feed = as_feed(arrays, InferenceSession(a, fill_missing=fill_missing).get_inputs()) if arrays else None
-    found = compare_models(a, b, feed, fill_missing=fill_missing, libraries=libraries)
+    arrays, paths = read_arrays(inputs), [str(path.resolve()) for path in libraries]
+    feed = None
+    if arrays:
+        feed = as_feed(arrays, session_of(load_model(a), paths, fill_missing=fill_missing).get_inputs())
+    found = compare_models(a, b, feed, fill_missing=fill_missing, libraries=paths)
     return Answer(found.parts(), found.to_dict(), found.ok)
 
 
@@ -214,7 +218,7 @@ def check_op(
     report = check(sample, checks=checks, generate=generate, raise_exception=False)
     results = [{"name": item.name, "status": item.status, "reason": item.reason} for item in report]
     data = {"op": sample.op.signature.qualified_name, "ok": report.ok, "checks": results}
-    return Answer(str(report).splitlines(), data, report.ok)
+    return Answer(report.parts(), data, report.ok)
 
 
 def _sample(op: str, attributes: list[str], inputs: list[str]) -> Sample:

@@ -264,7 +264,8 @@ def _bodies(loaded: core.Model) -> Iterator[str]:
 def _runnable(loaded: core.Model, nodes: Sequence[onnx.NodeProto], op: core.AnyOp) -> str:
     """Say for which types of an op ONNX Runtime has the kernels that its body needs."""
     parameter = next((item for item in op.signature.type_parameters if len(item.dtypes) > 1), None)
-    node = next((item for item in nodes if not core.linked_attributes(item)), None)
+    valid = (item for item in nodes if not core.find_mismatch(item, op.signature))
+    node = next((item for item in valid if not core.linked_attributes(item)), None)
     if parameter is None or node is None or importlib.util.find_spec("onnxruntime") is None:
         return ""
     from onnx import ValueInfoProto, helper

@@ -100,7 +100,7 @@ def _as(value: Any, dtype: DType) -> Any:
 
 def _known_problem(node: onnx.NodeProto, inputs: Types) -> str:
     """Return what is wrong with the reference implementation where ONNX Runtime has no kernel; empty if nothing is."""
-    op_type, is_integer = node.op_type, "int" in str(inputs[0])
+    op_type, is_integer = node.op_type, "int" in str(inputs[:1])
     attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
     if op_type in _ACTIVATIONS:
         activations = attributes.get("activations", [])

@@ -109,6 +109,7 @@ class Search:
         self._near: dict[Near, None] = {}
         self.problems: list[str] = []
         self._removed: set[onnx_ir.Node] = set()
+        self._read: set[onnx_ir.Value] = set()  # by the nodes that replace those
         self._found: set[str] = set()
 
     def candidates(self) -> Iterator[Candidate]:
@@ -122,7 +123,7 @@ class Search:
                 matchers += [(op, item, Matcher(item.root, self._form, None, self._removed)) for item in patterns]
             for candidate in self._candidates(matchers, plain):
                 self._found.add(candidate.op.signature.qualified_name)
-                self._removed |= {*candidate.nodes}
+                self._replace(candidate)
                 yield candidate
             rest = [op for op in rest if op.signature.qualified_name not in self._found]
         for op in rest:
@@ -132,9 +133,10 @@ class Search:
     def measure(self, candidates: Iterable[Candidate]) -> None:
         """Find the nodes of places again, if no others are replaced."""
         self._removed.clear()
+        self._read.clear()
         for candidate in candidates:
             self._measure(candidate)
-            self._removed |= {*candidate.nodes}
+            self._replace(candidate)
 
     def near(self) -> list[Near]:
         """Return what nearly matches; for an op with neither a place nor a near match, what comes closest."""
@@ -252,6 +254,10 @@ class Search:
             return found
         return ValueType(found.dtype, tuple(found.shape[axis] for axis in bound.permutation))
 
+    def _replace(self, candidate: Candidate) -> None:
+        self._removed |= {*candidate.nodes}
+        self._read |= {item.value for item in candidate.inputs}
+
     def _measure(self, candidate: Candidate) -> None:
         """Find the nodes that a candidate replaces, and the values within it that stay."""
         inputs = {item.value for item in candidate.inputs}
@@ -265,7 +271,8 @@ class Search:
             within[node] = None
             outputs = [value for value in node.outputs if value is not candidate.output]
             users = {user for value in outputs for user, _ in value.uses()} - self._removed
-            if any(value.is_graph_output() for value in outputs) or not users <= gone.keys():
+            is_read = any(value.is_graph_output() or value in self._read for value in outputs)
+            if is_read or not users <= gone.keys():
                 continue
             gone[node] = None
             producers = [value.producer() for value in node.inputs if value is not None and value not in inputs]

@@ -355,7 +355,8 @@ def _generated(source: Model) -> dict[str, Any]:
     sizes = {item.name: item.dims for item in source.proto.graph.initializer}
     for node in source.proto.graph.node:
         if node.op_type == "Gather" and node.input[1] in feed and sizes.get(node.input[0]):
-            feed[node.input[1]] %= min(sizes[node.input[0]])
+            axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+            feed[node.input[1]] %= sizes[node.input[0]][axis]
     return feed
 
 

@@ -129,6 +129,8 @@ def nonzero_static(input: NDArray[RealOrBool], *, size: int, fill_value: int = -
     ValueError
         `size` is negative.
     """
+    if size < 0:
+        raise ValueError(f"NonzeroStatic: size is {size}; it must be at least 0")
     xp = array_namespace(input)
     found = xp.argwhere(input).astype(np.int64)[:size]
     return xp.concat([found, xp.full((size - len(found), input.ndim), fill_value, dtype=np.int64)])
@@ -158,6 +160,8 @@ def one_hot(input: NDArray[np.int64], *, num_classes: int = -1) -> NDArray[np.in
         A class is negative or not below `num_classes`, or that is -1 and `input` is empty.
     """
     xp = array_namespace(input)
+    if num_classes == -1 and not input.size:
+        raise ValueError("OneHot: the input is empty, so num_classes must be at least 0; it is -1")
     count = int(input.max()) + 1 if num_classes == -1 else num_classes
     if input.size and not 0 <= int(input.min()) <= int(input.max()) < count:
         raise ValueError(

@@ -111,7 +111,7 @@ def compare_models(
     allowed = tolerances_by_name(tolerances)
     if isinstance(libraries, (str, os.PathLike)):
         raise InputError(f"libraries is a list of paths: pass libraries=[{os.fspath(libraries)!r}]")
-    paths = [os.fspath(path) for path in libraries]
+    paths = list(map(os.path.abspath, libraries))  # the loader does not look for a name in the current folder
     given = None if inputs is None else given_feed(inputs)
     models = [_loaded(a), _loaded(b)]
     make_session = partial(session_of, libraries=paths, fill_missing=fill_missing)
@@ -131,7 +131,8 @@ def compare_models(
     found = locate(second, reference, agree)
     note = _not_compared(right) if agree else found.note
     if not agree:
-        right, other = (values.run([name for name in names if name in values.producers]) for values in (first, second))
+        computed = [name for name in names if name in first.producers and name in second.producers]
+        right, other = (values.run(computed) for values in (first, second))
         if _agree(right, other, allowed):
             note = "the models differ only with ONNX Runtime's optimizations, which change what one of them computes"
     return ModelComparison(found.first, found.values, found.steps, note, ok=agree, generated=inputs is None)

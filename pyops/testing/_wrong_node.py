@@ -205,7 +205,8 @@ class ModelValues:
         """Return the nodes that compute a value from given ones, and what they compute from these."""
         nodes, inputs = self._between(name, given)
         feed = {item: given[item] if item in given else self._feed[item] for item in inputs}
-        typed = [_value_info(item, array) for item, array in feed.items()]
+        declared = {item.name: item for item in self._graph.input}
+        typed = [_value_info(item, given[item]) if item in given else declared[item] for item in inputs]
         return nodes, self._run(nodes, typed, [name], feed).get(name)
 
     def inputs_of(self, name: str, known: Iterable[str]) -> list[str]:

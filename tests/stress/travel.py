@@ -1,6 +1,6 @@
 """Ten thousand sessions pickled, loaded and run in one process, some broken on purpose.
 
-``python tests/stress/travel.py`` prints how many were what, and how resident memory grew between the 1,000th and the
+``python tests/stress/travel.py pickles [SEED]`` prints how many were what, and how resident memory grew between the 1,000th and the
 last. It ends with an error if a session gives wrong numbers, or an error that does not say what is wrong.
 """
 
@@ -161,6 +161,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     steady()
-    random.seed(0)
+    random.seed(int(sys.argv[2]) if len(sys.argv) > 2 else 0)
     warnings.simplefilter("ignore", pyops.errors.RedeclarationWarning)
     main()

@@ -202,6 +202,14 @@ def test_an_invalid_node_is_not_filled(node: str, message: str) -> None:
         pyops.InferenceSession(parsed(text % node), fill_missing=True)
 
 
+def test_a_node_without_inputs_may_lack_a_kernel() -> None:
+    proto = parsed("main () => (float16[200] y) { y = RandomNormal <dtype = 10, shape = [200]> () }")
+    with pytest.warns(errors.FilledNodeWarning, match="RandomNormal"):
+        (y,) = pyops.InferenceSession(proto, fill_missing=True).run(None, {})
+    assert y.dtype == np.float16
+    assert 0.5 < np.std(y.astype(np.float32)) < 2
+
+
 def test_a_model_that_lacks_nothing_stays_as_it_is() -> None:
     model = pyops._core.models.model.load_model(parsed("main (float[n] x) => (float[n] y) { y = Add(x, x) }"))
     assert filling.fill(model, {}).model is model

@@ -104,6 +104,37 @@ def test_values_that_others_use_stay(rms_norm, keep):
     assert "y: m (ReduceMean) stay, used elsewhere" in str(replaced)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_value_that_another_place_reads_stays(rms_norm, keep):
+    @onnx_op("replaced::Root")
+    def root(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.sqrt(np.abs(x))
+
+    @root.register_decomposition
+    def _(x):
+        return torch.sqrt(torch.abs(x))
+
+    @onnx_op("replaced::Wave")
+    def wave(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return np.cos(np.sin(x) * np.sin(x))
+
+    @wave.register_decomposition
+    def _(x):
+        return torch.cos(torch.sin(x) * torch.sin(x))
+
+    proto = model("""<ir_version: 10, opset_import: ["": 20]>
+    main (float[n] x) => (float[n] y, float[n] z) {
+        s = Sin(x)  q = Mul(s, s)  y = Cos(q)  a = Abs(q)  z = Sqrt(a)
+    }""")
+    replaced = pyops.replace(proto, [root, wave], keep_shared=keep)
+    listed = sorted(name for place in replaced.places for name in place.nodes)
+    left = [node.op_type for node in replaced.model.graph.node]
+    assert "Sin" in left
+    assert "Mul" in left
+    assert not any("Sin" in name or "Mul" in name for name in listed)
+    assert [place.shared for place in replaced.places if place.shared] == ([("q (Mul)",)] if keep else [])
+
+
 def test_a_value_that_only_a_graph_within_a_node_uses_stays(rms_norm):
     text = NORM.replace("float[8] w) => (float[n, 8] y)", "float[8] w, bool c) => (float[n, 8] y, float[n, 1] z)")
     branches = (

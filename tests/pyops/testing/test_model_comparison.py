@@ -180,6 +180,31 @@ def test_nodes_with_graphs_and_sequences(body, op):
     assert pyops.compare_models(right, right, feed).ok
 
 
+def test_a_sequence_that_is_an_input():
+    text = """<ir_version: 10, opset_import: ["": 20]>
+    main (seq(float[n]) s) => (float[m] y) { a = ConcatFromSequence <axis = 0> (s)  y = %s(a) }"""
+    feed = {"s": [np.ones(2, np.float32), np.full(3, 2, np.float32)]}
+    models = [onnx.parser.parse_model(text % body) for body in ("Exp", "Log")]
+    models.append(
+        onnx.parser.parse_model(
+            (text % "Exp")
+            .replace("axis = 0> (s)", "axis = 0, new_axis = 0> (t)")
+            .replace("{ a", "{ t = SequenceInsert (s, o) a")
+            .replace("{ t", "<float[1] o = {5}> { t")
+        )
+    )
+    found = [pyops.compare_models(models[0], model, feed).first for model in models[1:]]
+    assert [item and item.op for item in found] == ["Log", "ConcatFromSequence"]
+
+
+def test_an_output_that_is_a_constant_of_one_model():
+    text = '<ir_version: 10, opset_import: ["": 20]> main (float[1] x) => (float[1] y, float[1] z) %s'
+    nodes = onnx.parser.parse_model(text % "<float[1] c = {2}> { y = Neg(c)  z = Exp(x) }")
+    folded = onnx.parser.parse_model(text % "<float[1] y = {-3}> { z = Exp(x) }")
+    assert not pyops.compare_models(nodes, folded).ok
+    assert pyops.compare_models(nodes, nodes).ok
+
+
 def test_a_model_with_external_data(tmp_path):
     right, wrong = long_model(), long_model()
     planted = change_constant(wrong, "MatMul", 3)

@@ -122,6 +122,20 @@ def test_inspect_and_doctor_tell_what_is_in_a_library(built: Library, tmp_path: 
     assert "in a library" in command("inspect", str(tmp_path / "model.onnx"), "--library", str(path), code=1).stdout
 
 
+def test_models_are_compared_with_a_library_of_this_folder(
+    built: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ops.so").write_bytes(built[0].read_bytes())
+    monkeypatch.chdir(tmp_path)
+    onnx.save(PAIRS.model(), "model.onnx")
+    files = []
+    for name, array in PAIRS.feed.items():
+        np.save(f"{name}.npy", array)
+        files += ["--input", f"{name}={name}.npy"]
+    assert pyops.compare_models("model.onnx", "model.onnx", PAIRS.feed, libraries=["ops.so"]).ok
+    assert parsed("compare", "model.onnx", "model.onnx", *files, "--library", "ops.so")["ok"]
+
+
 OP = b'{"name": "d::N", "version": 1, "types": ["int8"], "ranks": ["any"], "functions": 2}'
 DESCRIPTION = b'{"target": "x", "cpu": "y", "ops": [%b], "onnxruntime": "1.16"}' % OP
 
