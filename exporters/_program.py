@@ -32,7 +32,7 @@ class Program(torch.onnx.ONNXProgram):
         Why `captured` was not compared with the model for the example arguments; ``""`` if it was, or
         the model is an ``ExportedProgram``.
     replaced : Replacement or None
-        What ``replace=`` put into the model.
+        The report of ``replace=``.
 
     Examples
     --------

@@ -103,7 +103,8 @@ def warn_of_decisions(decisions: Sequence[CaptureDecision]) -> None:
     warn(
         "\n".join(
             [
-                f"the export specialized {count} of the model's Python code to a run with the example arguments{runs}",
+                f"the export specialized {count} that the model's Python code reads to those of the example arguments"
+                f"{runs}",
                 *lines,
             ]
         ),
@@ -115,8 +116,8 @@ def warn_of_draws(calls: Sequence[str]) -> None:
     """Warn that an exported model draws random numbers, which are not those of torch."""
     lines = "\n  ".join(calls if len(calls) <= 2 else [calls[0], f"and {len(calls) - 1} more"])
     warn(
-        "the exported model draws random numbers: others in each run, and others than torch, whatever its seed; "
-        f"to get the same ones, make them an input of the model\n  {lines}",
+        "the exported model draws random numbers: different ones in each run, and not those of torch, whatever its "
+        f"seed; to get the same ones, make them an input of the model\n  {lines}",
         CaptureWarning,
     )
 

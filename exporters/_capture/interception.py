@@ -138,6 +138,9 @@ def _allclose(input: torch.Tensor, other: torch.Tensor, *args: Any, **kwargs: An
     return torch.isclose(input, other, *args, **kwargs).all()
 
 
+_REDUCTIONS = ("none", "mean", "sum")  # in the order of their codes in torch
+
+
 def _ctc_loss(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
@@ -147,8 +150,10 @@ def _ctc_loss(
     reduction: str = "mean",
     zero_infinity: bool = False,
 ) -> Any:
+    if reduction not in _REDUCTIONS:
+        return NotImplemented
     lengths = [torch.as_tensor(item, dtype=torch.int64) for item in (input_lengths, target_lengths)]
-    code = ("none", "mean", "sum").index(reduction)
+    code = _REDUCTIONS.index(reduction)
     call = _kept("aten::ctc_loss.Tensor")
     return call(log_probs, targets, *lengths, blank, code, zero_infinity)
 

@@ -210,7 +210,7 @@ def probe(code: str) -> Probe:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT)
     except subprocess.TimeoutExpired:
-        return Probe(failure=f"does not end within {_TIMEOUT} seconds")
+        return Probe(failure=f"does not finish within {_TIMEOUT} seconds")
     if done.returncode < 0:
         return Probe(failure=f"ends the process ({signal.Signals(-done.returncode).name})")
     if done.returncode > _LAST_EXIT_CODE:
@@ -245,7 +245,7 @@ def diagnose(machine: Machine) -> list[Finding]:
         tested_with = "; ".join(f"{name} {', '.join(releases)}" for name, releases in EXCHANGE.items())
         of_results = (
             f"ONNX Runtime takes over what plain kernels return; tested with {tested_with}",
-            f"what plain kernels return is copied; this is needless with {tested_with}",
+            f"what plain kernels return is copied; this is not needed with {tested_with}",
         )
         found.append(_of_machine_code("exchange", probes["exchange"], *of_results, "PYOPS_EXCHANGE"))
     fix = "pip install --force-reinstall onnxruntime-extensions"
@@ -373,7 +373,10 @@ def _version(package: str) -> str | None:
 def report(
     libraries: output.GivenLibraries = [],  # noqa: B006
     selftest: Annotated[
-        bool, typer.Option("--selftest", metavar="", help="Also try here what the native engine does, for a minute.")
+        bool,
+        typer.Option(
+            "--selftest", metavar="", help="Also run the self-test of the native engine, which takes a minute."
+        ),
     ] = False,
     as_json: output.Json = False,
 ) -> Answer:

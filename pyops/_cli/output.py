@@ -155,7 +155,7 @@ def in_options(message: str) -> str:
 def format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Spell a warning as a line, with its place unless it is of pyops; a ``warnings.formatwarning``."""
+    """Format a warning as a line, with its location unless pyops issued it; a ``warnings.formatwarning``."""
     where = "" if category.__module__ == PyopsError.__module__ else f"{filename}:{lineno}: {category.__name__}: "
     return printable(f"warning: {where}{in_options(str(message))}\n")
 

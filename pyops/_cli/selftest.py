@@ -31,7 +31,7 @@ _SECONDS = 30  # after which fewer interrupts do, on a slow machine
 
 @pyops.onnx_op("pyops.selftest::Copy")
 def copy(x: F32) -> F32:
-    """Return the numbers that it gets, if there are any; a process that is started anew can import it."""
+    """Return the numbers that it gets, if there are any; a spawned process can import it."""
     if not x.size:
         raise LookupError("nothing to do")
     return x.copy()
@@ -61,7 +61,7 @@ def calls() -> None:
             _check(session, X, X[:0])
         except LookupError:
             raised += 1
-    assert raised == _ROUNDS, f"{raised} of {_ROUNDS} exceptions came out"
+    assert raised == _ROUNDS, f"{raised} of {_ROUNDS} exceptions were raised"
 
 
 def in_place() -> None:
@@ -106,7 +106,7 @@ def interrupts() -> None:
         except KeyboardInterrupt:
             caught += 1
     is_over.set()
-    assert caught == raised > _ROUNDS // 10, f"{caught} of {raised} interrupts came out"
+    assert caught == raised > _ROUNDS // 10, f"{caught} of {raised} interrupts were raised"
 
 
 def kept_arrays() -> None:
@@ -141,7 +141,7 @@ def compiled() -> None:
 
 
 def processes() -> None:
-    """Send a session to a process that is started anew."""
+    """Send a session to a spawned process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         pool.submit(_check, _session("Copy"), X).result()
 

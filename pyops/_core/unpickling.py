@@ -19,7 +19,7 @@ def unpickle(name: str, /, *arguments: Any, **keywords: Any) -> Any:
         This release makes nothing of that name.
     """
     if name not in makers:
-        raise PickleError(f"this pyops has no {name!r}, which the pickle holds; install the release that made it")
+        raise PickleError(f"this version of pyops cannot unpickle {name!r}; install the release that made it")
     return makers[name]()(*arguments, **keywords)
 
 

@@ -105,16 +105,16 @@ def _known_problem(node: onnx.NodeProto, inputs: Types) -> str:
     if op_type in _ACTIVATIONS:
         activations = attributes.get("activations", [])
         if activations != (_ACTIVATIONS[op_type] * 2)[: len(activations)]:
-            return "computes its default activations alone"
+            return "supports only the default activations"
         ignored = [name for name in _IGNORED if attributes.get(name)] + ["sequence_lens"] * any(inputs[4:5])
         if ignored:
             return f"ignores {', '.join(ignored)}"
     if op_type == "Adam" and len(inputs) > 6 and "tensor(double)" in inputs:
         return "computes several tensors only in float32"
     if op_type == "GlobalMaxPool":
-        return "takes the maximum of two dimensions alone"
+        return "pools over two dimensions only"
     if op_type == "Upsample":
-        return "lacks most modes and scales"
+        return "does not support most modes and scales"
     if op_type == "Unique" and attributes.get("sorted") == 0:
         return "fails for sorted=0"
     if op_type == "Resize" and attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize":

@@ -1,7 +1,8 @@
 """Ten thousand sessions pickled, loaded and run in one process, some broken on purpose.
 
-``python tests/stress/travel.py pickles [SEED]`` prints how many were what, and how resident memory grew between the 1,000th and the
-last. It ends with an error if a session gives wrong numbers, or an error that does not say what is wrong.
+``python tests/stress/travel.py pickles [SEED]`` prints how many were what, and how resident memory grew between the
+1,000th and the last. It ends with an error if a session gives wrong numbers, or an error that does not say what is
+wrong.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ def other_onnxruntime(path: Path) -> Iterator[None]:
 
 
 OF_FILES = {
-    missing_file: r"FileNotFoundError: the session was made from the model file '.*model.onnx', which is not there",
+    missing_file: r"FileNotFoundError: the session was made from the model file '.*model.onnx', which does not exist",
     other_file: r"ModelError: the model file '.*model.onnx' differs from the one that the session was made from",
     missing_module: "PickleError: travel::Imported is declared by the module 'travel_ops', which this process can",
     changed_op: r"PickleError: travel::Imported was pickled as travel::Imported\(x: float32\) -> .*, but is declared",

@@ -98,7 +98,7 @@ def check_unchanged(origin: Origin) -> None:
         return
     if not Path(source).is_file():
         raise FileNotFoundError(
-            f"the session was made from the model file {source!r}, which is not there; copy it there, or make "
+            f"the session was made from the model file {source!r}, which does not exist; copy it there, or make "
             "the session from the model's bytes, which then travel with it"
         )
     stamp = stamp_of(source)

@@ -81,7 +81,7 @@ class CompiledKernel:
         return named_tuple_of(self.plain)
 
     def __call__(self, /, *inputs: Any, **attributes: Any) -> Any:
-        """Call the compiled kernel, or the plain one if it has no compiled form for these types."""
+        """Call the compiled kernel, or the plain one if it cannot be compiled for these types."""
         out = attributes.pop("out", None)
         dtypes = self.output_dtypes(inputs)
         if self._compile_call(inputs, attributes, dtypes, out):
@@ -146,7 +146,7 @@ class CompiledKernel:
         with self._lock:
             given = [None if array is None else array.dtype for array in inputs]
             if lacking := self.lacking([*given, *dtypes], attributes):
-                self._warn(f"has no compiled form for {lacking}, which numba does not support; the plain kernel runs")
+                self._warn(f"cannot be compiled for {lacking}, which numba does not support; the plain kernel runs")
                 self._is_compiled[key] = False
             if key not in self._is_compiled:
                 from numba import typeof

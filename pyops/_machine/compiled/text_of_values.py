@@ -138,7 +138,7 @@ def _text(object: Any = "") -> Any:
         return lambda object="": name
     if not isinstance(kind, (types.Boolean, types.UnicodeType, types.Omitted)):
         raise CompileError(
-            f"there is no text of {kind} in machine code; write one of its numbers or sizes, or pass it to the "
+            f"machine code cannot format {kind}; write one of its numbers or sizes, or pass it to the "
             "exception: raise ValueError('what is wrong', value)"
         )
     return None

@@ -81,10 +81,10 @@ def describe(attributes: Sequence[Attribute], values: Mapping[str, Any]) -> str:
     text = "".join(f"{_describe(attribute, values[attribute.name])}; " for attribute in attributes)
     if len(text.encode()) > _MOST_TEXT:
         raise CompileError(
-            f"a library can read at most {_MOST_TEXT:,} bytes of a node's text attributes; shorten {text[:40]}..."
+            f"a library can read at most {_MOST_TEXT:,} bytes of a node's string attributes; shorten {text[:40]}..."
         )
     if "\0" in text:
-        raise CompileError(f"a library cannot read text with a NUL character; remove it from {text!r}")
+        raise CompileError(f"a library cannot read a string with a NUL character; remove it from {text!r}")
     return text
 
 

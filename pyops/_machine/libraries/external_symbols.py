@@ -18,7 +18,7 @@ _MATH = {
 _REASONS = (
     (
         r"_?numba_(dict|set|hashsecret|list_)",
-        "uses a dict, a typed list or the hash of a text, which only numba has; use arrays, tuples or lists",
+        "uses a dict, a typed list or the hash of a string, which only numba has; use arrays, tuples or lists",
     ),
     (r"numba_(xx|ez_|raw_)", "uses linear algebra, which numba takes from SciPy"),
     (r"numba_.*(rnd|random|rng)", "uses numba's random numbers, whose state is in Python"),

@@ -204,7 +204,7 @@ def _array(name: str, op: AnyOp, types: Mapping[str, onnx.TypeProto.Tensor]) -> 
     row = from_onnx(types[name].elem_type) if name in types else None
     if row is None:
         raise InputError(
-            f"the model does not have the type and rank of {name!r}, an input of {op.signature.qualified_name}; add "
+            f"the model does not declare the type and rank of {name!r}, an input of {op.signature.qualified_name}; add "
             "them to the model's value_info"
         )
     return np.empty((0,) * len(types[name].shape.dim), row.dtype)

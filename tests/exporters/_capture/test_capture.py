@@ -210,7 +210,9 @@ def test_random_numbers_are_told_with_their_lines(name, way):
     model, options = Affine(getattr(models, f"draws_{name}")).train(), {"capture": way}
     if way == "captured by the user":
         model, options = torch.export.export(model, (X,)), {}
-    with pytest.warns(CaptureWarning, match="the exported model draws random numbers: others in each run") as told:
+    with pytest.warns(
+        CaptureWarning, match="the exported model draws random numbers: different ones in each run"
+    ) as told:
         exporters.export(model, (X,), verbose=False, **options)
     (text,) = [str(item.message) for item in told if item.category is CaptureWarning]
     assert {item.filename for item in told if item.category is CaptureWarning} == {__file__}
@@ -334,7 +336,8 @@ def test_a_condition_on_a_dynamic_size_is_listed(model, capture):
 
     sizes = ({0: torch.export.Dim.DYNAMIC}, {0: torch.export.Dim.AUTO})
     with pytest.warns(
-        CaptureWarning, match="the export specialized 2 values of the model's Python code to a run with the example"
+        CaptureWarning,
+        match="the export specialized 2 values that the model's Python code reads to those of the example",
     ):
         program = exporters.export(
             model(function), (torch.ones(8, 2), torch.ones(4, 2)), dynamic_shapes=sizes, capture=capture

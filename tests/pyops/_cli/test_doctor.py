@@ -358,7 +358,7 @@ def test_what_ends_a_process_does_not_end_the_doctor(code: str, failure: str) ->
 
 def test_what_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyops._cli.doctor, "_TIMEOUT", 0.2)
-    assert pyops._cli.doctor.probe("while True: pass") == Probe(failure="does not end within 0.2 seconds")
+    assert pyops._cli.doctor.probe("while True: pass") == Probe(failure="does not finish within 0.2 seconds")
 
 
 @pytest.mark.exhaustive

@@ -253,7 +253,7 @@ def test_what_nobody_computes_is_refused_with_the_reason(text: str, message: str
             "is wrong for auto",
         ),
         ('ConvTranspose <auto_pad = "SAME_UPPER", strides = [2, 2]> (x, w)', "is wrong for auto_pad"),
-        ("GlobalMaxPool (x)", "takes the maximum of two dimensions alone"),
+        ("GlobalMaxPool (x)", "pools over two dimensions only"),
         (
             'Resize <mode = "linear", coordinate_transformation_mode = "tf_crop_and_resize"> (x, w, s)',
             "is wrong for tf_crop",
@@ -263,7 +263,7 @@ def test_what_nobody_computes_is_refused_with_the_reason(text: str, message: str
         ("Unique <sorted = 0> (n)", "fails for sorted=0"),
         ("RNN <hidden_size = 2, clip = 0.3> (x, x, x)", "ignores clip"),
         ("RNN <hidden_size = 2, clip = 0.3> (x, x, x, , n)", "ignores clip, sequence_lens"),
-        ('RNN <hidden_size = 2, activations = ["Relu"]> (x, x, x)', "computes its default activations alone"),
+        ('RNN <hidden_size = 2, activations = ["Relu"]> (x, x, x)', "supports only the default activations"),
         ("LSTM <hidden_size = 2, layout = 1, input_forget = 1> (x, x, x)", "ignores input_forget"),
     ],
 )

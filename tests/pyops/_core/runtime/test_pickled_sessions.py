@@ -231,7 +231,7 @@ def other_signature(path, monkeypatch):
 @pytest.mark.parametrize(
     ("breaking", "error", "message"),
     [
-        (missing, FileNotFoundError, "model.onnx', which is not there"),
+        (missing, FileNotFoundError, "model.onnx', which does not exist"),
         (changed, ModelError, "differs from the one that the session was made from"),
         (other_pyops, PickleError, "this process has pyops 0.0.1"),
         (other_onnxruntime, PickleError, "this process has pyops .*, onnxruntime 1.2.3; install the same"),
@@ -316,7 +316,7 @@ def test_a_file_that_changed_since_the_session_was_made_is_an_error_when_picklin
     with pytest.raises(ModelError, match="differs from the one that the session was made from"):
         pickle.dumps(session)
     path.unlink()
-    with pytest.raises(FileNotFoundError, match="which is not there"):
+    with pytest.raises(FileNotFoundError, match="which does not exist"):
         pickle.dumps(session)
 
 

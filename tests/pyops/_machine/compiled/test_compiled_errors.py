@@ -643,5 +643,5 @@ def test_what_has_no_text_in_machine_code_is_named() -> None:
             raise ValueError(f"too large: {x}")
         return x
 
-    with pytest.raises(CompileError, match="there is no text of readonly array"):
+    with pytest.raises(CompileError, match="machine code cannot format readonly array"):
         array_text(X)

@@ -228,7 +228,7 @@ def test_a_type_that_numba_lacks_runs_the_plain_kernel_which_is_said_once() -> N
 
     x = np.array(["a", "b"], object)
     session = session_for("y = compiled.Texts(x)", "string[n] x", "string[m] y")
-    with pytest.warns(CompileWarning, match="compiled::Texts has no compiled form for string, which numba"):
+    with pytest.warns(CompileWarning, match="compiled::Texts cannot be compiled for string, which numba"):
         results = [call() for call in [lambda: texts(x), lambda: session.run(None, {"x": x})[0]] * 2]
     assert [result.tolist() for result in results] == [["a", "b"]] * 4
     assert texts(x).tolist() == ["a", "b"], "a second warning would be an error"
