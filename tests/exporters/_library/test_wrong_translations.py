@@ -436,6 +436,20 @@ CASES = {
         (torch.tensor([NAN, 0.0, -0.0, 2.0, -INF]),),
         (torch.tensor([1.0]),),
     ),
+    "more dimensions for several types": (
+        lambda x, n: (*torch.atleast_1d(x, n), *torch.atleast_2d(n, x[0]), *torch.atleast_3d(x, n, n[0])),
+        (ramp(2, 3), torch.tensor([1, 2])),
+        (ramp(4, 3), torch.tensor([3, 2, 1])),
+    ),
+    "repeats whose sum is given": (
+        lambda x, n: (
+            x.repeat_interleave(n, 0, output_size=3),
+            torch.repeat_interleave(n, output_size=3),
+            x.repeat_interleave(2, 1, output_size=2 * x.shape[1]),
+        ),
+        (ramp(2, 3), torch.tensor([2, 1])),
+        (ramp(2, 5), torch.tensor([0, 3])),
+    ),
     "blocks of several types": (
         lambda x, n: (
             torch.block_diag(x[0, 0].double(), x, n),
@@ -897,23 +911,6 @@ def test_any_and_all_over_no_dimensions(model):
     module = model(lambda x: (torch.any(x, dim=()), torch.all(x, dim=()), torch.all(x[0, 0], dim=()), x.sum(dim=())))
     x = torch.tensor([[0.0, 2.0, NAN], [0.0, -0.0, INF]])
     assert exporters.verify(module, (x,), exporters.export(module, (x,), verbose=False)).ok
-
-
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_repeats_whose_sum_is_given(model, dynamic):
-    def function(x, n):
-        return (
-            x.repeat_interleave(n, 0, output_size=3),
-            x[:, 0].repeat_interleave(n[:1], output_size=4),
-            torch.repeat_interleave(n, output_size=3),
-            x.repeat_interleave(2, 1, output_size=2 * x.shape[1]),
-        )
-
-    inputs = ramp(2, 3), torch.tensor([2, 1])
-    shapes = ({1: torch.export.Dim.AUTO}, None) if dynamic else None
-    program = exporters.export(model(function), inputs, dynamic_shapes=shapes, verbose=False)
-    others = ramp(2, 5 if dynamic else 3) + 1, torch.tensor([2, 1])
-    assert exporters.verify(model(function), program=program, samples=[inputs, others]).ok
 
 
 def test_memory_of_transforms_of_dynamic_sizes_is_not_mixed_up(model):
