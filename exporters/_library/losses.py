@@ -68,8 +68,11 @@ def _linear_cross_entropy_and_gradients(
 @lower("aten::multilabel_margin_loss_forward", replaces=True)
 def _multilabel_margin(self: Any, target: Any, reduction: int) -> Any:
     """Lower the loss in which targets end at the first negative one; torch's decomposition counts the others, too."""
-    if not self.shape:
-        return NotImplemented
+    if not len(self.shape):  # one class, as in a vector of one
+        x, of_vector = (onnx_ops.Unsqueeze(item, constant([0])) for item in (self, target))
+        x.shape = onnx_ir.Shape([1])
+        loss, is_target = _multilabel_margin(x, of_vector, reduction)
+        return loss, onnx_ops.Squeeze(is_target, constant([0]))
     ended = onnx_ops.CumSum(onnx_ops.Cast(target < like(0, target), to=onnx_ir.DataType.INT32), constant(-1))
     valid = onnx_ops.Equal(ended, like(0, ended))
     of_target = onnx_ops.GatherElements(self, onnx_ops.Where(valid, target, like(0, target)), axis=-1)

@@ -530,7 +530,12 @@ CASES = {
         lambda x, target: tuple(
             torch.nn.functional.multilabel_margin_loss(row, places, reduction=reduction)
             for reduction in ("none", "mean", "sum")
-            for row, places in ((x, target), (x[0], target[0]))
+            for row, places in (
+                (x, target),
+                (x[0], target[0]),
+                (x[0, 0], target[0, 0] * 0),
+                (x[0, 0], target[0, 0] * 0 - 1),
+            )
             if (reduction, row.dim()) != ("none", 1)  # torch captures a vector in place of this number
         ),
         (
