@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import onnx
+import onnx_ir
 import torch
+from torch.export.graph_signature import ConstantArgument, InputKind
 
 from pyops.errors import PyopsError
 
@@ -51,10 +53,34 @@ def lower(
     while isinstance(failure, RepeatedError):
         try:
             with record_emission() as emitted, adapted_exporter(lowering), _unwarned():
-                return _exported(program, given), emitted
+                exported = _exported(program, given)
+            names = [arguments.get(which) or () for which in ("input_names", "output_names")]
+            _name_interface(exported.model.graph, program, *names)
+            return exported, emitted
         except Exception as error:  # torch has no common base class for export errors
             failure = unwrapped(error)
     raise failure
+
+
+def _name_interface(
+    graph: onnx_ir.Graph, program: torch.export.ExportedProgram, input_names: Sequence[str], output_names: Sequence[str]
+) -> None:
+    """Give every input and output a name of its own; torch's exporter gives a value the last one of several."""
+    specs = program.graph_signature.input_specs
+    inputs = [item.arg for item in specs if item.kind is InputKind.USER_INPUT]
+    names = [item.name for item in inputs if not isinstance(item, ConstantArgument)]
+    for value, name in zip(graph.inputs, [*input_names, *names[len(input_names) :]], strict=False):
+        value.name = name
+    seen = set(graph.inputs)
+    for place, value in enumerate(graph.outputs):
+        if value in seen:
+            node = onnx_ir.node("Identity", [value])
+            graph.append(node)
+            graph.outputs[place] = output = node.outputs[0]
+            output.name, output.type, output.shape = f"{value.name}_output_{place}", value.type, value.shape
+        seen.add(value)
+        if place < len(output_names):
+            graph.outputs[place].name = output_names[place]
 
 
 @contextmanager

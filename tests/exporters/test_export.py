@@ -489,3 +489,24 @@ def test_an_opset_that_onnx_lacks_is_refused_without_nodes_of_onnx_too(opset_ver
 
     with pytest.raises(exporters.ExportError, match=f"{opset_version}.*opset_version"):
         exporters.export(Alone().eval(), (torch.ones(2),), opset_version=opset_version)
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("inputs", [None, ["a", "b"]])
+@pytest.mark.parametrize("outputs", [None, ["c", "d", "e", "f", "g"]])
+def test_an_input_that_is_returned_keeps_its_name(inputs, outputs, optimize):
+    class Passing(torch.nn.Module):
+        def forward(self, x, y):
+            z = x + y
+            return x.contiguous(), z, y.mean(dim=0), y, z
+
+    model, given = Passing().eval(), (torch.tensor([1.0, 2.0]), torch.tensor(3.0))
+    program = exporters.export(model, given, input_names=inputs, output_names=outputs, optimize=optimize, verbose=False)
+    names = inputs or ["x", "y"]
+    assert [item.name for item in program.model.graph.inputs] == names
+    assert outputs is None or [item.name for item in program.model.graph.outputs] == outputs
+    found = pyops.InferenceSession(program).run(None, dict(zip(names, map(np.asarray, given), strict=True)))
+    for actual, expected in zip(found, model(*given), strict=True):
+        np.testing.assert_array_equal(actual, expected.numpy())
+    if inputs is None:
+        assert exporters.verify(model, (), program, kwargs={"x": given[0] + 1, "y": given[1]}).ok
