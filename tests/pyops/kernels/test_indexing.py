@@ -63,7 +63,7 @@ def test_classes():
     assert one_hot(index(0, 2)).tolist() == [[1, 0, 0], [0, 0, 1]]
     assert one_hot(index(), num_classes=4).shape == (0, 4)
     for classes, count, problem in (
-        (index(), -1, "zero-size array"),
+        (index(), -1, "the input is empty, so num_classes must be at least 0"),
         (index(-1), 3, "from -1 to -1; they must be at least 0"),
         (index(0, 2), 2, "from 0 to 2; they must be at least 0 and below num_classes, which is 2"),
     ):

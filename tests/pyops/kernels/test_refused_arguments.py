@@ -38,7 +38,7 @@ REFUSED = [
         {"size": [2, 2], "stride": [1]},
         "stride, which is [1], must have as many numbers",
     ),
-    ("NonzeroStatic", (f(4),), {"size": -2}, "negative dimensions"),
+    ("NonzeroStatic", (f(4),), {"size": -2}, "size is -2; it must be at least 0"),
     ("OneHot", (i(0, 1),), {"num_classes": -3}, "num_classes, which is -3"),
     ("CtcLoss", (f(5, 2, 3), i(1, 2), i(5, 5), i(-1, 2)), {}, "target_lengths is [-1, 2]"),
     ("CtcLoss", (f(5, 2, 3), i(1, 2), i(5, 5), i(2**40, 2)), {}, "targets has 2 classes"),
