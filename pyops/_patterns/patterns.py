@@ -223,8 +223,6 @@ def _read(
         A part of a call can be compared with nothing: a large constant, a branch, a loop or random numbers; or a call
         returns an input.
     """
-    if {item.name for item in model.graph.input} & {item.name for item in model.graph.output}:
-        raise InputError(f"{decomposition.name} returns an input, for which a model needs no node")
     types = types_of(infer_types(model, {}))
     graph = onnx_ir.serde.deserialize_model(model).graph
     opset = next(entry.version for entry in model.opset_import if not entry.domain)
@@ -241,8 +239,10 @@ def _read(
         for value, name in zip(inputs, names, strict=True):
             value.name = name
         dims = [item.shape or () for item in known]
-        root = form.of(output)
-        leaves = {id(form.of(value)[1]) for value in inputs}
+        root, own = form.of(output), [form.of(value) for value in inputs]
+        if root in own:
+            raise InputError(f"{decomposition.name} returns an input, for which a model needs no node")
+        leaves = {id(term) for _, term in own}
         for _, term in _inner(root):
             if term.op == LEAF and "array" not in term.attributes and id(term) not in leaves:
                 raise InputError(
