@@ -46,11 +46,13 @@ def _half(x: Any, dim: Sequence[int], normalization: int) -> Any:
     nodes, _ = recording()
     count = len(nodes)
     result = by_torch("aten::_fft_r2c", x, dim, normalization, True)
-    sizes = [1, *x.shape, 2]
-    sizes[dim[-1] % len(x.shape) + 1] = f"{x.shape[dim[-1]]}//2 + 1"
+    last = dim[-1] % len(x.shape)
+    sizes = [*x.shape, 2]
+    sizes[last] = f"{x.shape[last]}//2 + 1"
     for node in nodes[count:]:
         if node.op_type == "DFT" and node.attributes["onesided"].as_int():
-            node.outputs[0].shape = onnx_ir.Shape(sizes)
+            added = node.attributes["axis"].as_int() - last  # a dimension before the first, if that is transformed
+            node.outputs[0].shape = onnx_ir.Shape([1] * added + sizes)
     return result
 
 

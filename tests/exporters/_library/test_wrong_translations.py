@@ -927,6 +927,18 @@ def test_memory_of_transforms_of_dynamic_sizes_is_not_mixed_up(model):
     assert exporters.verify(model(function), program=program, samples=[(ramp(4, 5),), (ramp(7, 8) / 8,)]).ok
 
 
+@pytest.mark.parametrize("dims", [(-2, -1), (1,), (2, 1), (0, 1), (0, 2)], ids=str)
+@pytest.mark.parametrize("batch", [False, True], ids=["static batch", "dynamic batch"])
+def test_transforms_and_their_inverses_at_other_sizes(model, dims, batch):
+    def function(x):
+        return torch.fft.irfftn(torch.fft.rfftn(x, dim=dims), s=[x.shape[dim] for dim in dims], dim=dims)
+
+    shapes = (dict.fromkeys(range(0 if batch else 1, 3), torch.export.Dim.AUTO),)
+    program = exporters.export(model(function), (ramp(2, 4, 3),), dynamic_shapes=shapes, verbose=False)
+    samples = [(ramp(2, 4, 3),), (ramp(3 if batch else 2, 5, 6),)]
+    assert exporters.verify(model(function), program=program, samples=samples).ok
+
+
 def test_writes_by_strides_to_columns(model):
     def function(x, y):
         z = x.t().clone()
