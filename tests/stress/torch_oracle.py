@@ -88,7 +88,8 @@ def problem(step: Step, values: Tensors, found: torch.Tensor) -> str | None:
         scale = [*scale, *(size(x) / math.sqrt(1e-5) for x in operands)]
     if IN_PARTS.search(step.text):
         narrow = (x for x in operands if x.is_floating_point())
-        scale = [*scale, *(size(x) * torch.finfo(x.dtype).eps / torch.finfo(wanted.dtype).eps for x in narrow)]
+        ratios = [torch.finfo(x.dtype).eps / torch.finfo(wanted.dtype).eps for x in narrow]
+        scale = [*scale, *(size(x) * ratio for x in (wanted, *operands) for ratio in ratios)]
     if CONSTANT_POWERS.search(step.text) and wanted.is_floating_point():
         logarithms = (x.to(torch.complex128).log() for x in operands)
         scale = [*scale, *(size(wanted, wanted.shape) * size(x, wanted.shape) for x in logarithms)]
