@@ -169,7 +169,7 @@ def _gaussian_nll_loss(
     """Compute torch's loss for variances in a tensor, without the check that none is negative."""
     if not isinstance(var, torch.Tensor):
         return NotImplemented
-    variance = var.unsqueeze(-1) if var.shape == input.shape[:-1] else var
+    variance = var.unsqueeze(-1) if input.ndim and var.shape == input.shape[:-1] else var
     # The gradient is that of the variance itself, also where `eps` takes its place.
     variance = torch.where(variance < eps, variance - variance.detach() + eps, variance)
     loss = 0.5 * (torch.log(variance) + (input - target) ** 2 / variance)

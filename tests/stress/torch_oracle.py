@@ -20,7 +20,7 @@ ADDING = re.compile(
 """Calls in which an error may be as large as the rounding of the largest number."""
 
 CANCELLING = re.compile(
-    r"lerp|addc|alpha|polar|elu|sigmoid|silu|hardswish|sin|cos|tan| / |% |//|fmod|remainder|\.angle"
+    r"lerp|addc|logaddexp|alpha|polar|elu|sigmoid|silu|hardswish|sin|cos|tan| / |% |//|fmod|remainder|\.angle"
 )
 """Calls in which the error of an element may be as large as the rounding of the largest number that it comes from."""
 

@@ -141,6 +141,12 @@ ROWS = [
         (rand(3), rand(3, dtype=torch.float64)),
         (),
     ),
+    Row(
+        "one number and its variance",
+        lambda x, y: F.gaussian_nll_loss(x, y, x.square()),
+        (torch.tensor(-1.5, dtype=torch.float64), rand(4, 3)),
+        (),
+    ),
     Row("a variance", lambda x: F.gaussian_nll_loss(x, 2 * x, 0.5), (rand(3),), ()),
     Row("one variance a row", lambda x, y: F.gaussian_nll_loss(x, 2 * x, y), (rand(2, 3), rand(2)), ()),
 ]
