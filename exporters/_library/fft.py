@@ -41,7 +41,7 @@ def _r2c(self: Any, dim: Sequence[int], normalization: int, onesided: bool) -> A
 def _half(x: Any, dim: Sequence[int], normalization: int) -> Any:
     """Return what torch's exporter emits for half of the frequencies, with their number in the shape.
 
-    For a dynamic size, onnx infers that there are as many as numbers, and ONNX Runtime may reuse memory accordingly.
+    For a dynamic size, onnx infers as many frequencies as there are numbers, and ONNX Runtime plans its memory by that.
     """
     nodes, _ = recording()
     count = len(nodes)
